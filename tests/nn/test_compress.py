@@ -11,7 +11,7 @@ from regard.models.transformer import TransformerConfig
 from regard.nn.attention import AttentionConfig
 from regard.nn.compress import LinformerConfig, StridedConvolutionConfig
 from regard.nn.layout import AttentionContext, Layout
-from regard.nn.multi_head import build_attention
+from regard.nn.multi_head import MultiHeadAttention, build_attention
 from regard.nn.pattern import Causal, Full, Padding
 from regard.nn.position import Position
 from regard.nn.sizes import Sizes
@@ -213,3 +213,15 @@ def test_packed_documents_are_refused(choice) -> None:
 def test_a_factor_of_one_is_refused() -> None:
     with pytest.raises(ValueError, match="factor must be at least 2"):
         StridedConvolutionConfig(factor=1)
+
+
+def test_layers_share_the_mask_of_compressed_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one context it is built once; another factor has its own."""
+    made: list[int] = []
+    allow = Causal.allow
+    monkeypatch.setattr(Causal, "allow", lambda self, context, *grid: made.append(1) or allow(self, context, *grid))
+    context = AttentionContext(Layout.of(12), Layout.of(12))
+    for factor, count in ((3, 1), (3, 1), (2, 2)):
+        layer = MultiHeadAttention(8, 2, compress={"kind": "strided_conv", "factor": factor}, causal=True)
+        layer(torch.zeros(1, 12, 8), context=context)
+        assert len(made) == count

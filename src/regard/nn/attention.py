@@ -186,7 +186,8 @@ class Attention(nn.Module):
         if context.caller_mask is not None:
             raise RegardError("compressed keys take a mask of padding alone, [B, K], not one for each query")
         k, v, keys = self.compress(k, v, context.keys)
-        return self.score.keys(k), v, AttentionContext(context.queries, keys)
+        name = ("compressed", type(self.compress), self.compress.stride, k.shape[2], keys.end)
+        return self.score.keys(k), v, context.once(name, lambda: AttentionContext(context.queries, keys))
 
     def attend_prepared(
         self,

@@ -275,7 +275,11 @@ class And(_Combined):
         return super().bind(q, context, layer, past or Causal() in self.parts())
 
     def allow(self, context: AttentionContext, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return self.left.allow(context, b, h, i, j) & self.right.allow(context, b, h, i, j)
+        hiding = [part for part in self._parts if part.mask_kind(context) != "full"] or self._parts[:1]
+        seen = hiding[0].allow(context, b, h, i, j)
+        for part in hiding[1:]:
+            seen = seen & part.allow(context, b, h, i, j)
+        return seen
 
     def mask_kind(self, context: AttentionContext) -> MaskKind:
         hiding = [(part, kind) for part in self.parts() if (kind := part.mask_kind(context)) != "full"]
