@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from regard import config
+from regard.cli.streams import warn
 from regard.console import Console
 from regard.errors import RegardError, plural
 from regard.io.files import os_errors_for
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from regard.recipe import Recipe
 
 SHORTER = 4  # tuning takes a quarter of the steps that a run had, …
-RATE, FROZEN_RATE = 7e-4, 2e-3  # … and rates that leave a trained model much as it is, or teach new heads alone
+RATE, FROZEN_RATE = 2e-4, 2e-3  # … and rates that leave a trained model much as it is, or teach new heads alone
 
 if TYPE_CHECKING:
     from regard.distil.measure import MeasuredRow
@@ -78,6 +79,11 @@ def tune(
         raise RegardError(
             f"{run}: a model {before.model.kind} of the task {before.task.kind} is not searched blockwise, so proposal "
             "heads have no use; a transformer or an lm that writes text is"
+        )
+    if not frozen and not before.model.proposals:
+        warn(
+            f"the heads are new to {run}, and pull at what it has learned: teach them alone first (--frozen), then "
+            "tune that run; compare the model's own metrics"
         )
     count = steps or max(1, before.training.steps // SHORTER)
     validation = before.training.validation
