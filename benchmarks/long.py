@@ -2,6 +2,7 @@
 
 python benchmarks/long.py [--json FILE] [--svg FILE] [--longest N]           # a layer, forward and backward
 python benchmarks/long.py --model [--json FILE] [--svg FILE] [--longest N]   # BERT base in training, BigBird and full
+python benchmarks/long.py --decode [--json FILE] [--svg FILE] [--longest N]  # a step of decoding, and the caches
 
 A layer projects, attends and projects back, batch 1. On a GPU: bf16, 12 heads of 64, n up to 65,536. On a CPU: float32,
 2 heads of 64, n up to 8,192. Times are the fastest of several calls; on a CPU those of the processor, which other
@@ -9,6 +10,8 @@ programs disturb less. Memory is, on a GPU, the peak beside weights and inputs; 
 weights among it. Exponents p of n^p are fitted to the longer half of the lengths, ± the standard error. A memory reads
 n tokens in blocks of 512, each with the 512 states before it; its memory is that of one block. `--model` trains on
 16,384 tokens a step, of which 15% are predicted, in rows of n; on a CPU a model of two layers and 4,096 tokens.
+`--decode` reads one more token of four rows after n, with rotary positions (GPT-2 small; on a CPU `tiny`), by the fused
+step where it serves; memory is that of the caches, and nothing is captured.
 """
 
 import argparse
@@ -23,9 +26,11 @@ from common import arguments, hardware, write_json
 from torch import Tensor
 
 from regard import accel
+from regard.accel.fused_step import fused
 from regard.lab.charts import Chart, Series, curves, standalone
-from regard.models.batch import TextBatch
+from regard.models.batch import TextBatch, collate_texts
 from regard.models.bert import BertConfig, MaskedLM
+from regard.models.lm import LanguageModel
 from regard.models.stack import config_from_preset
 from regard.nn import MultiHeadAttention
 from regard.nn.cache import SegmentMemory
@@ -34,6 +39,7 @@ GPU = torch.cuda.is_available()
 DEVICE, HEADS, LONGEST = ("cuda", 12, 65_536) if GPU else ("cpu", 2, 8192)
 SIZE, BLOCK = 64 * HEADS, 512
 SECONDS, LEAST = (1.0, 5) if GPU else (0.5, 3)  # of calls at each length, and how many at least
+STEPS = 60  # of decoding
 BIGBIRD = "bigbird(64, window=3, global=2, random=3)"
 MECHANISMS: dict[str, Callable[[int], dict[str, Any]]] = {
     "full": lambda n: {},
@@ -50,11 +56,11 @@ def autocast() -> AbstractContextManager[Any]:
     return torch.autocast(DEVICE, torch.bfloat16, enabled=GPU)
 
 
-def fastest(work: Callable[[], None]) -> float:
-    """Milliseconds of the fastest call, after one that compiles and allocates."""
+def fastest(work: Callable[[], object], most: int = 1000) -> float:
+    """Milliseconds of the fastest call, of at most so many, after one that compiles and allocates."""
     work()
     clock, took = time.perf_counter if GPU else time.process_time, []
-    while len(took) < LEAST or sum(took) < SECONDS:
+    while len(took) < LEAST or (sum(took) < SECONDS and len(took) < most):
         start = clock()
         work()
         if GPU:
@@ -133,6 +139,23 @@ def model_row(name: str, n: int) -> Row:
     return found | {"mb": megabytes(work), "path": model.body.layers[0].attention.path}
 
 
+# --- decoding ------------------------------------------------------------------------------------------------------
+
+
+@torch.inference_mode()
+def decode_row(name: str, n: int) -> Row:
+    torch.manual_seed(0)
+    keys = {"position": "rotary", "attention": MECHANISMS[name](n)}
+    model = LanguageModel.from_preset("small" if GPU else "tiny", 8000, **keys).to(DEVICE).eval()
+    with autocast():
+        state = model.start(collate_texts([[5] * n] * 4, 0).to(DEVICE), STEPS + 2)
+        step, tokens = fused(model).step, torch.full((4, 1), 7, device=DEVICE)
+        ms = fastest(lambda: step(tokens, state), STEPS)
+    kept = {id(x): x.nbytes for layer in state.layers for x in vars(layer[0]).values() if isinstance(x, Tensor)}
+    path = type(state.layers[0][0]).__name__
+    return {"mechanism": name, "n": n, "ms": ms, "mb": sum(kept.values()) / 2**20, "path": path}
+
+
 # --- the report ----------------------------------------------------------------------------------------------------
 
 
@@ -172,7 +195,9 @@ def chart(rows: list[Row], title: str) -> str:
 
 def parser() -> argparse.ArgumentParser:
     parser = arguments(__doc__)
-    parser.add_argument("--model", action="store_true", help="a whole model of BERT base's size, in training")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--model", action="store_true", help="a whole model of BERT base's size, in training")
+    what.add_argument("--decode", action="store_true", help="a step of decoding after n tokens, and the caches")
     parser.add_argument("--svg", metavar="FILE", help="write the plot of times there")
     parser.add_argument("--longest", type=int, default=0, help="the longest n")
     return parser
@@ -184,6 +209,8 @@ def main() -> None:
     longest = options.longest or (min(LONGEST, 32_768 if GPU else 4096) if options.model else LONGEST)
     names = ["full", "bigbird"] if options.model else list(MECHANISMS)
     measure, rows = (model_row if options.model else layer_row), []
+    if options.decode:
+        measure, names = decode_row, ["full", "window(256)", "strided_conv"]
     where = f"{hardware()}, torch {torch.__version__}"
     print(f"{where}, {'bf16' if GPU else 'float32'}", flush=True)
     for n in (512 << power for power in range(8)):
@@ -201,9 +228,11 @@ def main() -> None:
     table(rows, exponents)
     if options.svg:
         what = "A step of BERT in training" if options.model else "A layer, forward and backward"
+        what = "A step of decoding" if options.decode else what
         with open(options.svg, "w", encoding="utf-8") as file:
             file.write(chart(rows, f"{what}: time by length"))
-    write_json(options.json, {"where": where, "model": options.model, "rows": rows, "exponents": exponents})
+    found = {"where": where, "model": options.model, "decode": options.decode, "rows": rows, "exponents": exponents}
+    write_json(options.json, found)
 
 
 if __name__ == "__main__":

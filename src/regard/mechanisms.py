@@ -109,6 +109,7 @@ KEYS = {  # of slots that docs/recipes.md describes: here are only what plugins 
     "decoding": "decoding.kind",
     "optimiser": "training.optimiser.kind",
     "schedule": "training.schedule.kind",
+    "long": "task.long.kind",
     "callback": "training.callbacks.0.kind",
     "metric": "evaluation.metrics.0.kind",
 }

@@ -156,9 +156,10 @@ def test_steps_of_a_language_model(beams: int) -> None:
     same_steps(model, lambda: model.start(given, 9), beams=beams)
 
 
-def test_sources_that_are_read_in_parts(monkeypatch) -> None:
+@pytest.mark.parametrize("keys", [{}, PLAIN["window"], PLAIN["compressed"]], ids=["full", "window", "compressed"])
+def test_sources_that_are_read_in_parts(keys: dict[str, Any], monkeypatch) -> None:
     """Three parts, each as long as its own longest, give the steps of one batch."""
-    model, given = build(), batch([(9, 4), (8, 4), (5, 4), (4, 4), (4, 4), (1, 4)])
+    model, given = build(**keys), batch([(9, 4), (8, 4), (5, 4), (4, 4), (4, 4), (1, 4)])
     words = torch.randint(4, 16, (6, 3), generator=torch.Generator().manual_seed(0))
     assert [len(part.source) for part in given.split_sources(20)] == [2, 3, 1]
     found = []

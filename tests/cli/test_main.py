@@ -42,5 +42,5 @@ def test_old_names_stand_for_options_that_exist_and_are_not_shown(old: str) -> N
 def test_out_is_a_folder_and_output_a_file() -> None:
     with_out = {name for name, options in parameters().items() if "--out" in options}
     with_output = {name for name, options in parameters().items() if "--output" in options}
-    assert with_out == {"quickstart", "train", "compare", "distil", "average", "figures"}
-    assert with_output == {"translate", "fill", "embed", "classify", "tag", "answer", "choose", "look"}
+    assert with_out == {"quickstart", "train", "compare", "tune", "distil", "average", "figures"}
+    assert with_output == {"translate", "fill", "embed", "classify", "tag", "answer", "choose", "look", "summarise"}

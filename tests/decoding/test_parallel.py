@@ -320,6 +320,11 @@ def test_models_that_cannot_take_back_what_was_read() -> None:
     for name in ("rnn, previous", "conv"):
         with pytest.raises(RegardError, match="takes back what was read, and needs one model with a KV cache"):
             Engine(MODELS[name]()).decode(queue(rows, 2), SYMBOLS, Speculative())
+    recurrent, plain = test_transformer.build(small.ENTRIES, decoder_self="ssru"), MODELS["transformer"]()
+    with pytest.raises(RegardError, match="and the model has a recurrent decoder, which cannot"):
+        Engine(recurrent).decode(queue(rows, 2), SYMBOLS, Speculative())
+    with pytest.raises(RegardError, match="and the draft has a recurrent decoder, which cannot"):
+        Engine(plain, load_draft=lambda name: recurrent).decode(queue(rows, 2), SYMBOLS, Speculative(draft="x"))
     with pytest.raises(RegardError, match="no proposal heads"):
         Engine(MODELS["transformer"]()).decode(queue(rows, 2), SYMBOLS, Blockwise())
     with pytest.raises(RegardError, match="layers\\(2\\) needs a model of more layers than that, and this one has 2"):

@@ -168,9 +168,7 @@ def test_segments_of_long_texts_are_pooled(filler: MaskFiller, pool: str) -> Non
     parts = filler.embed([" ".join(words[:30]), " ".join(words[30:])])
     np.testing.assert_allclose(found[1], parts.mean(0) if pool == "mean" else parts.max(0), atol=1e-5)
     np.testing.assert_allclose(found[0], filler.embed(["a cat"])[0], atol=1e-5)
-    assert said == [
-        "1 of 2 texts have more than 30 tokens, read in segments; long texts lost 0 of 42 tokens"
-    ]
+    assert said == ["1 of 2 texts have more than 30 tokens, read in segments; long texts lost 0 of 42 tokens"]
     assert long[1].json() == {"kind": "segments", "tokens": 42, "dropped": 0, "segments": 2}
 
 

@@ -15,6 +15,7 @@ from regard.cli.streams import check_stats, report_acceptance
 from regard.cli.train import tune
 from regard.decoding import Beam, Blockwise, DecodingConfig, Greedy, Sample, Speculative
 from regard.errors import RegardError
+from regard.interop.compatibility import TRAINING_KEYS, config_differences, without_proposals
 from regard.io.tensors import read_tensors
 from regard.predict.continuous import ContinuousTranslator
 from regard.predict.options import SearchOptions, TranslationOptions, TranslationSearch
@@ -141,6 +142,17 @@ def test_tuning_adds_heads(toy_run: Path, tuned: Path, capsys: pytest.CaptureFix
     assert translator.acceptance(Blockwise(accept="distance(3)")).steps
     with pytest.raises(RegardError, match="no proposal heads, which guess in blockwise search; regard tune RUN"):
         load(toy_run, "cpu").translate(LINES, search="blockwise")
+
+
+def test_heads_are_of_no_use_elsewhere(toy_run: Path, tuned: Path, tmp_path: Path) -> None:
+    """Another library gets the model without them; a model that cannot take a step back gets none."""
+    out, runs = tmp_path / "run", Path(__file__).parent.parent / "fixtures" / "runs"
+    plain, model = load(toy_run, "cpu").model, load(tuned, "cpu").model
+    assert without_proposals(model.state_dict()).keys() == plain.state_dict().keys()
+    assert config_differences(plain.config, model.config, TRAINING_KEYS) == []
+    with pytest.raises(RegardError, match="a model rnn of the task translation is not searched blockwise"):
+        tune(runs / "rnn" / "run", [], 4, True, 2, out, "cpu", None, True)
+    assert not out.exists()
 
 
 def test_a_recipe_with_heads_and_a_search(tmp_path: Path) -> None:

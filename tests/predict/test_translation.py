@@ -143,6 +143,9 @@ def test_a_string_instead_of_a_list(translator: Translator) -> None:
             ask("w1 w2")
 
 
+KNOWN = "Greedy or Beam or Sample or Speculative or Blockwise"
+
+
 @pytest.mark.parametrize(
     "options, said",
     [
@@ -157,7 +160,7 @@ def test_a_string_instead_of_a_list(translator: Translator) -> None:
         ({"nbest": 0}, "of the best translations at least 1 is given, not 0"),
         ({"beam": 2, "nbest": 3}, "a beam of 2 has no 3 best; raise the beam to 3"),
         ({"form": "raw"}, "translate: form is 'raw'; known: plain, prepared"),
-        ({"decoding": "beam"}, "translate: decoding is 'beam'; write Greedy or Beam or Sample or Speculative or Blockwise"),
+        ({"decoding": "beam"}, f"translate: decoding is 'beam'; write {KNOWN}"),
         ({"decoding": Greedy(), "beam": 3}, "decoding is a whole search; leave out beam, or decoding"),
         ({"temperature": 0.5}, "temperature is for drawing words at random; add sample=True"),
         ({"beam": 3, "sample": True}, "sample draws words and beam searches; give one of them"),

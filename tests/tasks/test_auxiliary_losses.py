@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def recipe(folder: Path, model: dict[str, Any], **keys: Any) -> recipes.Recipe:
     made = lm_toy.recipe(folder, **keys)
-    return recipes.load_recipe(made | {"model": made["model"] | model})
+    return recipes.load_recipe(made | {"model": model if "kind" in model else made["model"] | model})
 
 
 def prepared(folder: Path, model: dict[str, Any], **keys: Any) -> LanguageModellingTask:
@@ -132,6 +132,7 @@ def test_one_character_at_a_time_sees_the_whole_context(folder: Path, tmp_path: 
     [
         ({"memory": 4, "position": "rotary", "targets": 2}, {"boundaries": "marked"}, "model.targets is for separate"),
         ({"memory": 4, "position": "rotary"}, {"boundaries": "marked", "learn": "last"}, "task.learn: last is for"),
+        ({"kind": "bilstm_lm"}, {"learn": "last"}, "task.learn: last is for the model lm"),
         ({"position": {"kind": "learned_per_layer", "length": 8}}, {}, "model.position.length is 8, shorter"),
         ({}, {"learn": "lst"}, "last"),
     ],

@@ -290,19 +290,20 @@ def test_a_stream_says_what_reply_says(talker: ChatPredictor) -> None:
     assert len(list(talker.stream(history, greedy=True))) > 2
 
 
-def test_replies_that_join_each_other(talker: ChatPredictor) -> None:
+@pytest.mark.parametrize("options", [{}, {"search": "speculative"}], ids=["token by token", "by guessing"])
+def test_replies_that_join_each_other(talker: ChatPredictor, options: dict[str, Any]) -> None:
     """Of one search and other seeds, a few steps apart, in two slots."""
     histories = [["do you like tea"], ["snow"], ["do you like tea", "yes I like tea", "will you have tea now"]] * 2
     streams, texts = ContinuousStreams(talker, slots=2), [""] * len(histories)
     for n, history in enumerate(histories):
-        streams.add(n, talker.stream_request(history, search(talker, seed=n)))
+        streams.add(n, talker.stream_request(history, search(talker, seed=n, **options)))
         for delta in streams.step():
             texts[delta.sample] += delta.text
     assert len(streams.batches) == 1
     while streams.busy:
         for delta in streams.step():
             texts[delta.sample] += delta.text
-    assert [text.strip() for text in texts] == [talker.reply(h, seed=n) for n, h in enumerate(histories)]
+    assert [text.strip() for text in texts] == [talker.reply(h, seed=n, **options) for n, h in enumerate(histories)]
 
 
 def test_draws_depend_on_the_seed_and_the_turn_alone(talker: ChatPredictor) -> None:

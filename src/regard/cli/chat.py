@@ -23,9 +23,7 @@ PROMPT = "> "
 ATTENDED = 3  # pieces of the history that are shown for each piece of a reply
 
 
-def chat(
-    run: Path, options: ReplyOptions, stats: Path | None, device: str, loader: ModelLoader, as_json: bool
-) -> None:
+def chat(run: Path, options: ReplyOptions, stats: Path | None, device: str, loader: ModelLoader, as_json: bool) -> None:
     predictor = load_as(ChatPredictor, run, device, "chat", loader)
     conversation = Conversation(predictor, options.decoding_config(predictor.recipe.decoding, cli=True))
     check_stats(conversation.decoding, stats)

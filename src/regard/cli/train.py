@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from regard.recipe import Recipe
 
 SHORTER = 4  # tuning takes a quarter of the steps that a run had, …
-RATE, FROZEN_RATE = 3e-4, 1e-3  # … and rates that leave a trained model much as it is, or teach new heads alone
+RATE, FROZEN_RATE = 7e-4, 2e-3  # … and rates that leave a trained model much as it is, or teach new heads alone
 
 if TYPE_CHECKING:
     from regard.distil.measure import MeasuredRow
@@ -74,10 +74,10 @@ def tune(
     from regard import recipe as recipes
 
     before = read_recipe(run)
-    if not before.model.rolls_back:
+    if not before.model.rolls_back or before.task.kind not in ("translation", "lm", "chat"):
         raise RegardError(
-            f"{run}: a model {before.model.kind} cannot be searched blockwise, so proposal heads have no use; a "
-            "transformer or an lm can"
+            f"{run}: a model {before.model.kind} of the task {before.task.kind} is not searched blockwise, so proposal "
+            "heads have no use; a transformer or an lm that writes text is"
         )
     count = steps or max(1, before.training.steps // SHORTER)
     validation = before.training.validation

@@ -1,6 +1,7 @@
 """Contexts of a language model: where a row's is full, it continues from the last half, which is read anew.
 
-So the output may be longer than what the model sees. Knows no model.
+So the output may be longer than what the model sees. One whose layers see a bounded past by distance alone needs none
+of this (`TextGenerator.limit`). Knows no model.
 """
 
 from collections.abc import Callable, Sequence

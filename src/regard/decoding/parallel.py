@@ -28,7 +28,6 @@ from regard.decoding.sampling import GreedyPicker, SingleSequenceSearch
 from regard.decoding.slots import DecodingStep
 from regard.errors import RegardError
 from regard.models.state import DecoderState
-from regard.nn.cache import StateTensors
 from regard.reporting import Json
 
 NO_LIMIT = 1 << 40
@@ -298,7 +297,7 @@ class ParallelModel:
                 "recurrent or convolutional model; leave it out"
             )
         assert draft is None or isinstance(draft, BlockReader)
-        self.model, self.draft, self.tally = model, draft, torch.zeros(0)
+        self.model, self.draft, self.config, self.tally = model, draft, config, torch.zeros(0)
         if isinstance(config, Blockwise) and model.proposals is None:
             raise RegardError(
                 "this model has no proposal heads, which guess in blockwise search; "
@@ -313,18 +312,15 @@ class ParallelModel:
     def start(self, batch: Any, length: int, record: Any = None) -> DecodingState:
         """With room for the guesses of the last step too, whose positions a model need not know."""
         models = [self.model] if self.draft is None else [self.model, self.draft]
-        states = [model.start(batch, length + self.width - 1, bounded=False) for model in models]
-        parts = [part for state in states for layer in cast(DecoderState, state).layers for part in layer]
-        if any(isinstance(part, StateTensors) for part in parts):
-            raise RegardError(
-                "a search that guesses takes back what was read, and a recurrence (decoder_self) keeps no past; take a "
-                "model and a draft with decoder_self: attention"
-            )
-        for model, state in zip(models, states, strict=True):
-            cast(DecoderState, state).cache_positions.known = model.longest
-        if len(states) == 1:
-            return cast(DecodingState, states[0])
-        return EnsembleState(states)
+        states: list[DecoderState] = [model.start(batch, length + self.width - 1, bounded=False) for model in models]
+        for n, (model, state) in enumerate(zip(models, states, strict=True)):
+            if not state.rolls_back:
+                raise RegardError(
+                    f"{self.config.kind} search takes back what was read, and the {'draft' if n else 'model'} has a "
+                    "recurrent decoder, which cannot; write search greedy, or a draft with attention"
+                )
+            state.cache_positions.known = model.longest
+        return cast(DecodingState, states[0] if len(states) == 1 else EnsembleState(list[Any](states)))
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, DecodingState]:
         raise NotImplementedError  # `ParallelStep` reads blocks

@@ -175,7 +175,7 @@ def to_long(value: Long | None, default: LongConfig, name: str = "long") -> Long
 
 def check_long(long: LongConfig, kinds: Sequence[str], task: str) -> None:
     """Raise ValueError unless a task can do that."""
-    if long.kind not in kinds:
+    if long.kind not in kinds and not long.plugin:
         raise ValueError(f"long is {long.kind}, and the task {task} knows {', '.join(kinds)}")
 
 

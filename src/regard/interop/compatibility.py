@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from torch import Tensor
+
 from regard.config import Choice, to_plain
 from regard.errors import RegardError
 from regard.io.files import shown
@@ -22,7 +24,8 @@ ACTIVATIONS = {  # Hugging Face's names; the first of ours that is listed is wri
     "silu": "swish",
     "swish": "swish",
 }
-TRAINING_KEYS = ("preset", "init", "embedding_dropout", "word_dropout", "output_dropout", "dropped")  # not of weights
+# not of weights, and heads that only our own blockwise search uses
+TRAINING_KEYS = ("preset", "init", "embedding_dropout", "word_dropout", "output_dropout", "dropped", "proposals")
 
 
 def activation_from_hf(name: str, origin: object) -> str:
@@ -64,6 +67,11 @@ def check_round_trip(config: object, restored: object, family: str) -> None:
     lost = config_differences(config, restored, TRAINING_KEYS)
     if lost:
         raise RegardError(f"the model cannot be written as {family}: it has no way to say that {', '.join(lost)}")
+
+
+def without_proposals(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of a model without its proposal heads."""
+    return {name: value for name, value in weights.items() if not name.startswith("proposals.")}
 
 
 # --- by a table -----------------------------------------------------------------------------------------------------

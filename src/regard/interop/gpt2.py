@@ -19,6 +19,7 @@ from regard.interop.compatibility import (
     check_round_trip,
     refuse_unsupported,
     unsupported_choices,
+    without_proposals,
 )
 from regard.interop.hf_tokenizer import check_vocab_size, read_tokenizer, write_tokenizer
 from regard.interop.key_map import TRANSPOSE, KeyMap, rule, weight_and_bias
@@ -160,6 +161,6 @@ def export_gpt2(generator: TextGenerator, run: Path, out: Path) -> str:
     write_json(out / "config.json", gpt2_config_to_hf(model, tokenizer.size) | special)
     suppressed = [[i] for i in generator.symbols.suppressed]
     write_json(out / "generation_config.json", special | ({"bad_words_ids": suppressed} if suppressed else {}))
-    weights = gpt2_key_map(model).to_hf(unique_state_dict(generator.model), run)
+    weights = gpt2_key_map(model).to_hf(without_proposals(unique_state_dict(generator.model)), run)
     write_tensors(out / "model.safetensors", weights, {"format": "pt"})
     return write_tokenizer(tokenizer, generator.recipe, out, "none")

@@ -24,6 +24,7 @@ from regard.interop.compatibility import (
     activation_to_hf,
     refuse_unsupported,
     unsupported_choices,
+    without_proposals,
 )
 from regard.interop.hf_tokenizer import SECTIONS, read_sections, write_tokenizers
 from regard.interop.key_map import SQUEEZE, KeyMap, rule, weight_and_bias
@@ -347,7 +348,7 @@ def export_marian(translator: Translator, run: Path, out: Path) -> str:
 
 def _marian_layout(translator: Translator, model: TransformerConfig) -> dict[str, Tensor]:
     """Our weights with separate queries and keys, and with features in Marian's order."""
-    weights = unique_state_dict(translator.model)
+    weights = without_proposals(unique_state_dict(translator.model))
     for name, module in translator.model.named_modules():
         if isinstance(module, SharedQueryKey):
             for part in ("weight", "bias"):

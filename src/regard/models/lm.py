@@ -39,8 +39,8 @@ def _characters(layers: int) -> dict[str, int | float | str | bool]:
     sizes: dict[str, int | float | str | bool] = {"layers": layers, "size": 512, "inner": 2048, "heads": 2}
     losses = {"layer_losses": True, "targets": 2}
     return {
-        **sizes, "residual": "post_norm", "activation": "relu", "init": "xavier", "output": "own",
-        "dropout": 0.0, "inner_dropout": 0.55, "position": "learned_per_layer", **losses,
+        **sizes, "activation": "relu", "output": "own", "dropout": 0.0,
+        "inner_dropout": 0.55, "position": "learned_per_layer", **losses,
     }  # fmt: skip
 
 

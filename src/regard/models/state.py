@@ -68,6 +68,11 @@ class DecoderState:
         return [part for layer in self.layers for part in layer]
 
     @property
+    def rolls_back(self) -> bool:
+        """Whether what was read can be taken back: it is kept by position."""
+        return not any(isinstance(part, StateTensors) for part in self._parts())
+
+    @property
     def position(self) -> Tensor:
         """How many tokens each row has read [B·K]."""
         return self.cache_positions.position

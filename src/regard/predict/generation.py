@@ -131,7 +131,7 @@ class TextGenerator(Predictor):
             raise RegardError(
                 f"a beam of {decoding.size} has no {options.count} best; raise the beam to {options.count}"
             )
-        # a beam does not go past the context
+        # a beam does not go past the context, where there is one
         ids = self._prompt(options, self.limit and max(1, self.limit // 2, self.limit - options.max_tokens))
         limit = min(options.max_tokens, max(1, self.limit - len(ids)) if self.limit else options.max_tokens)
         self.model.eval()

@@ -106,8 +106,8 @@ class LanguageModellingConfig(TaskConfig):
         self.sliding_window(recipe.model)
         if recipe.model.carries and self.boundaries == "kept" and recipe.model.segment_memory:
             raise ValueError("model.memory passes from document to document: write task.boundaries: marked")
-        if recipe.model.carries and self.learn == "last":
-            raise ValueError("task.learn: last is for separate blocks, and this model's follow each other; write all")
+        if self.learn == "last" and (recipe.model.carries or recipe.model.kind != "lm"):
+            raise ValueError("task.learn: last is for the model lm without a memory, which reads each block by itself")
         if recipe.model.carries and recipe.model.further_targets:
             raise ValueError("model.targets is for separate blocks, and with a memory they follow each other; write 1")
         check_lengths(recipe, max(self.length, self.context or 0))

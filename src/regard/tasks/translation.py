@@ -15,7 +15,7 @@ from regard.data.readers import corpus_files
 from regard.decoding import DecodingConfig
 from regard.errors import RegardError
 from regard.examples.leads import LeadExamples, Leads
-from regard.examples.long_text import LongConfig, Truncate
+from regard.examples.long_text import LongConfig, Refuse, Truncate
 from regard.examples.pairs import COLUMNS, PairsView, packed_batch, read_heads, read_pairs
 from regard.examples.preparing import prepare_training_data, training_lines
 from regard.examples.recipe_like import RecipeLike
@@ -138,7 +138,10 @@ class TranslationTask(PreparedTask):
     def report(self) -> list[str]:
         encoded = self.vocabulary.source.encode_batch([s for s, _ in self.valid])
         cut = sum(len(ids) > self.recipe.data.filters.max_length for ids in encoded)
-        cut_lines = [f"validation data: {cut:,} source lines are cut when translated"] if cut else []
+        if cut and isinstance(self.settings.long, Refuse):
+            raise RegardError(f"validation data: {cut:,} source lines are too long, which task.long refuses")
+        truncated = isinstance(self.settings.long, Truncate)
+        cut_lines = [f"validation data: {cut:,} source lines are cut when translated"] if cut and truncated else []
         articles = [f"{len(self.leads.articles):,} articles"] if self.leads else []
         return self.vocabulary.notes() + self.prepared.report_lines() + articles + cut_lines
 

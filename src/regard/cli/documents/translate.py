@@ -46,9 +46,8 @@ def translate_file(options: TranslateCommand) -> None:
     resumed: ResumedOutput | None = None
     if options.output is not None and document.is_file() and (options.output.is_file() or not options.output.exists()):
         models = " ".join(model_digest(run) for run in (options.run, *(options.others or ())))
-        searched = (
-            f"{translator.recipe.decoding} {own.search(translator.recipe.decoding)} {own.long} {options.batch_tokens}"
-        )
+        usual = translator.recipe.decoding
+        searched = f"{usual} {own.chosen_search(usual)} {own.long} {options.batch_tokens}"
         key = document_key(document, models, f"{how} {searched} {options.engine} {options.precision} {options.errors}")
         resumed = ResumedOutput(options.output, key)
         if resumed.counts.blocks:

@@ -4,7 +4,7 @@
 language model's, causal throughout.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +28,9 @@ class DecoderOnlyConfig(LanguageModelConfig):
 
     presets: ClassVar[Presets] = {name: keys for name, keys in PRESETS.items() if "layer_losses" not in keys}
 
+    init: Literal["xavier", "normal", "depth"] = option(
+        "xavier", "how weights begin: by fan-in and fan-out, N(0, 0.02²), or that with less from each sub-layer"
+    )
     scale_embedding: bool = option(True, "multiply embeddings by √size")
     position: Positions = option(SinusoidalConfig, "how order enters; a list is tiled over the layers")
     source_weight: float = option(

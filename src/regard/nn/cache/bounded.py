@@ -60,8 +60,8 @@ class _Step:
 
     context: AttentionContext
     count: int  # of the slots that are read, beams aside
-    slots: Tensor  # [B·K] where each row's entry goes
-    open_slots: Tensor  # [B·K] where its key goes in a group that is not complete
+    slots: Tensor  # [B·K·H] where each row's entry goes in storage [B·H·slots·K, d]
+    open_slots: Tensor  # [B·K·H] where its key goes in a group that is not complete, in [B·H·stride·K, d]
     group: Tensor | None  # [B·K, stride] where the keys of its group are; None: in order
 
 
@@ -103,19 +103,20 @@ class BoundedKVCache(KVCache):
         k, v = k.to(self.keys.dtype), v.to(self.values.dtype)
         if k.shape[2] > 1:
             return self._read_many(k, v, context, shorten, ordered)
-        step = context.once(("slots", self.ring), lambda: self._step(context))
+        heads = self.keys.shape[1]
+        step = context.once(("slots", self.ring, heads), lambda: self._step(context, heads))
         if shorten is not None:
             k, v = self._group(k, v, step, shorten)
-        for kept, new in ((self.keys, k), (self.values, v)):
-            self._put(kept, step.slots, new)
+        _put(self.keys, k, step.slots)
+        _put(self.values, v, step.slots)
         count = step.count * self.cache_positions.beams
         read = self.keys.narrow(2, 0, count), self.values.narrow(2, 0, count), step.context
         return _in_order(*read) if ordered else read
 
-    def _step(self, context: AttentionContext) -> _Step:
+    def _step(self, context: AttentionContext, heads: int) -> _Step:
         p, ring, stride = self.cache_positions, self.ring, self.ring.stride
         at = p.next_layout(1).position[:, 0]  # [B·K]
-        entry, beam = at // stride, torch.arange(len(at), device=at.device) % p.beams
+        entry, row = at // stride, torch.arange(len(at), device=at.device)
         count = min(-(-min(p.filled + 1, p.length) // stride), ring.slots)
         held = ring.entries(entry.view(-1, p.beams)[:, 0])[:, :count]  # [B, slots]: a sentence's beams are equally long
         position, real, past, group = ring.position(held), held >= 0, None, None
@@ -130,12 +131,17 @@ class BoundedKVCache(KVCache):
         seen = AttentionContext(
             replace(queries, past=past), Layout(position, queries.end + stride - 1, real), reach=reach
         )
-        return _Step(seen, count, ring.slot(entry) * p.beams + beam, at % stride * p.beams + beam, group)
+        head = (row // p.beams * heads)[:, None] + torch.arange(heads, device=at.device)  # [B·K, H]
+        slots, open_slots = (
+            ((head * each + slot[:, None]) * p.beams + (row % p.beams)[:, None]).flatten()
+            for each, slot in ((ring.slots, ring.slot(entry)), (stride, at % stride))
+        )
+        return _Step(seen, count, slots, open_slots, group)
 
     def _group(self, k: Tensor, v: Tensor, step: _Step, shorten: Shorten) -> tuple[Tensor, Tensor]:
         """The new keys with those of their group, compressed [B·K, H, 1, d]: nobody sees them before it is complete."""
-        for kept, new in ((self.open_keys, k), (self.open_values, v)):
-            self._put(kept, step.open_slots, new)
+        _put(self.open_keys, k, step.open_slots)
+        _put(self.open_values, v, step.open_slots)
         if step.group is None:
             return _shortened(self.open_keys, self.open_values, shorten)
         return _shortened(_taken(self.open_keys, step.group), _taken(self.open_values, step.group), shorten)
@@ -147,13 +153,6 @@ class BoundedKVCache(KVCache):
             return each.expand(len(first), -1)
         position = (first[:, None] + each).clamp(max=p.length - 1)
         return each * p.beams + p.history.flatten(0, 1).gather(1, position).clamp(max=p.beams - 1)
-
-    def _put(self, kept: Tensor, slots: Tensor, new: Tensor) -> None:
-        """Write [B·K, H, 1, d] into a slot [B·K] of each row."""
-        _, heads, each, size = kept.shape
-        row = torch.arange(len(slots), device=slots.device)[:, None] // self.cache_positions.beams
-        head = row * heads + torch.arange(heads, device=slots.device)  # [B·K, H]
-        kept.view(-1, size).index_copy_(0, (head * each + slots[:, None]).flatten(), new.flatten(0, 2))
 
     def _read_many(
         self, k: Tensor, v: Tensor, context: AttentionContext, shorten: Shorten | None, ordered: bool
@@ -241,6 +240,11 @@ class BoundedKVCache(KVCache):
             self.values[rows, :, :count] = other.values[:, :, :count]
         if self.ring.stride > 1:
             self.open_keys[rows], self.open_values[rows] = other.open_keys, other.open_values
+
+
+def _put(kept: Tensor, new: Tensor, slots: Tensor) -> None:
+    """Write [B·K, H, 1, d] into a slot of each row and head [B·K·H]."""
+    kept.view(-1, kept.shape[-1]).index_copy_(0, slots, new.flatten(0, 2))
 
 
 def _shortened(k: Tensor, v: Tensor, shorten: Shorten) -> tuple[Tensor, Tensor]:

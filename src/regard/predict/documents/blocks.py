@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from regard.predict.documents.pieces import Piece
 
-MOST_LINES, MOST_CHARACTERS = 200, 1 << 16  # of a block; a longer one is cut between lines
+MOST_LINES = 100  # of a block; a longer one is cut between lines
 FRONT_MATTER = 400  # lines in which front matter must end
 _FRONT = {"---": ("---", "..."), "+++": ("+++",)}
 
@@ -89,7 +89,7 @@ def text_blocks(pieces: Iterator[Piece], warn: Warn, name: str) -> Iterator[Bloc
             yield kept(piece)
             continue
         lines.append(prose_line("", piece.text, piece.end))
-        if not piece.end or _full(lines):
+        if not piece.end or len(lines) == MOST_LINES:
             yield from _unwrapped(lines)
             lines = []
     yield from _unwrapped(lines)
@@ -105,10 +105,6 @@ def _unwrapped(lines: list[Line]) -> Iterator[Block]:
         if word is None or len(line.text) + 1 + len(word[0]) <= widest:
             yield Block(block)
             block = []
-
-
-def _full(lines: list[Line]) -> bool:
-    return len(lines) >= MOST_LINES or sum(len(line.text) for line in lines) >= MOST_CHARACTERS
 
 
 def markdown_blocks(pieces: Iterator[Piece], warn: Warn, name: str) -> Iterator[Block]:
@@ -209,7 +205,7 @@ class MarkdownBlocks:
     def _kept_until(self, piece: Piece, end: re.Pattern[str], body: str) -> Iterator[Block]:
         yield kept(piece)
         fenced = bool(_FENCE.match(body))
-        if not fenced and end.search(body, 2 if body.startswith("<!") else 0) and end.pattern != r"[ \t>]*$":
+        if not fenced and end.search(body, 2) and end.pattern != r"[ \t>]*$":
             return
         while line := self._next():
             yield kept(line)
@@ -262,5 +258,5 @@ class MarkdownBlocks:
         line = prose_line(before, body[: closing.start()] if closing else body, end)
         self.lines.append(line)
         hard = line.after.startswith(("  ", "\\")) and piece.end
-        if heading or hard or not piece.end or _full(self.lines):
+        if heading or hard or not piece.end or len(self.lines) == MOST_LINES:
             yield from self._close()

@@ -6,7 +6,7 @@ from typing import IO, NamedTuple
 
 from regard.errors import RegardError
 
-WINDOW = 1 << 16  # bytes that are held of one line
+WINDOW = 1 << 14  # bytes that are held of one line
 _SENTENCE_END = re.compile(rb"[.!?][\"')\]]*[ \t]|\xe3\x80\x82|\xef\xbc[\x81\x9f]")
 
 Repair = Callable[[bytes, int], bytes]  # of a line that is not UTF-8, by its number

@@ -6,6 +6,7 @@ word, what stands between them is translated piece by piece. Knows no model.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -202,19 +203,22 @@ class Prose:
             pauses = [n for n in places if output[n - 1] in _PAUSES]
             paused = self.languages.source_spaces or all(self.skeleton[n - 1] in _PAUSES for n in self.breaks)
             places = pauses if paused and len(pauses) >= len(self.breaks) else places
+        before = [target[place] * source[-1] for place in places]
         lines, begin, first = list[tuple[int, int]](), 0, 0
         for done, line_break in enumerate(self.breaks):
             last = len(places) - (len(self.breaks) - done) + 1  # the others need places, too
             if first >= last:
                 break
             wanted = source[line_break] * target[-1]
-            best = min(range(first, last), key=lambda n: abs(target[places[n]] * source[-1] - wanted))
+            best = min(bisect_left(before, wanted, first, last), last - 1)
+            if best > first and wanted - before[best - 1] <= before[best] - wanted:
+                best -= 1
             lines.append((begin, places[best]))
             begin, first = places[best] + spaces, best + 1
         return [*lines, (begin, len(output))]
 
 
-def block_text(block: Block, prose: Prose) -> str:
-    """The block with its translations, all that stands around its lines as it was."""
-    lines = prose.result().split("\n")
+def block_text(block: Block, prose: Prose | None) -> str:
+    """The block with its translations, all that stands around its lines as it was; None: nothing is translated."""
+    lines = prose.result().split("\n") if prose else [line.text for line in block.lines]
     return "".join(line.before + text + line.after for line, text in zip(block.lines, lines, strict=True))

@@ -80,11 +80,12 @@ class DocumentTranslator:
         """The document's text, a window at a time; `counts` is of all that was given."""
         for _ in range(self.counts.blocks):
             next(blocks, None)
-        window, sentences, characters = list[tuple[Block, Prose]](), 0, 0
+        window, sentences, characters = list[tuple[Block, Prose | None]](), 0, 0
         for block in blocks:
-            prose = Prose(block.text, block.markdown, self.options.by, self.languages)
+            text = block.text
+            prose = Prose(text, block.markdown, self.options.by, self.languages) if text.strip() else None
             window.append((block, prose))
-            sentences += sum(1 for _ in prose.all_sentences())
+            sentences += sum(1 for _ in prose.all_sentences()) if prose else 0
             characters += sum(len(part) for line in block.lines for part in line)
             if sentences >= WINDOW_SENTENCES or characters >= WINDOW_CHARACTERS:
                 yield self._window(window)
@@ -92,8 +93,8 @@ class DocumentTranslator:
         if window:
             yield self._window(window)
 
-    def _window(self, window: list[tuple[Block, Prose]]) -> str:
-        open_sentences = [s for _, prose in window for s in prose.all_sentences() if s.output is None]
+    def _window(self, window: list[tuple[Block, Prose | None]]) -> str:
+        open_sentences = [s for _, prose in window if prose for s in prose.all_sentences() if s.output is None]
         whole = [sentence for sentence in open_sentences if sentence.text]
         outputs = self._translated([self._with_context(sentence.text) for sentence in whole])
         separator = self.options.separator.strip()
