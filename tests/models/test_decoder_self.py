@@ -123,6 +123,6 @@ def test_it_is_not_guessed_ahead_and_no_draft() -> None:
         (recurrent, Speculative(draft="layers(1)"), None),
         (attends, Speculative(draft="other"), recurrent),
     ):
-        with pytest.raises(RegardError, match="recurrent decoder, which cannot; write search greedy, or a draft with attention"):
+        with pytest.raises(RegardError, match="recurrent decoder, which cannot; write search greedy"):
             Engine(model, load_draft=lambda run, draft=draft: draft).decode(queue, Symbols(2, 3, (0, 2)), config)
     assert not recurrent.config.rolls_back
