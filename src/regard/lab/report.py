@@ -96,8 +96,8 @@ def html_page(results: Sequence[ClaimResult]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>regard lab</title>\n'
         f"<style>{css}</style>\n<body><main>\n<h1>Is it true, what is said of attention?</h1>\n"
         f"<p class='lead'>Each claim has predictions, inequalities written before the run. It is confirmed or refuted "
-        f"only where the 95% interval over paired seeds lies wholly on one side. A <em>screen</em> is a constructed "
-        f"task with a tiny model: it says what to expect, and is no verdict on text.</p>\n"
+        f"only where the 95% interval over paired seeds lies wholly on one side. A <em>screen</em> is a tiny model "
+        f"on a constructed task or on the embedded corpus: it says what to expect, and is no verdict on text.</p>\n"
         f"<p class='facts'>{escape(counts(results))}<br>{escape(data['hardware'])} · {data['date']}</p>\n"
         f"<nav><table>{rows}</table></nav>\n{articles}\n{later}\n</main></body></html>\n"
     )

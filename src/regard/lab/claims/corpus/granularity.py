@@ -74,7 +74,7 @@ CLAIM = Claim(
         ),
     ),
     measure=_measure,
-    seconds=8.0,
+    seconds=6.0,
     seeds=3,
     most_seeds=6,
     depends_on="Language models of 60,000 parameters, 3,000 sentences, as many steps of as many sentences for each. "

@@ -111,7 +111,7 @@ CLAIM = Claim(
         ),
     ),
     measure=_measure,
-    seconds=9.0,
+    seconds=11.0,
     seeds=3,
     most_seeds=6,
     depends_on="Two layers of 48, and of 32 for the pair that reads one way each, 240 steps on the embedded corpus, as "

@@ -78,7 +78,7 @@ CLAIM = Claim(
         ),
     ),
     measure=_measure,
-    seconds=6.0,
+    seconds=8.0,
     seeds=3,
     most_seeds=6,
     depends_on="Two layers of 48 that guess masked words of the embedded corpus; sixteen heads are ranked. The norm of "

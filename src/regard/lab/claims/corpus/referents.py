@@ -129,7 +129,7 @@ CLAIM = Claim(
         ),
     ),
     measure=_measure,
-    seconds=13.0,
+    seconds=14.0,
     seeds=3,
     most_seeds=6,
     depends_on="A small translator of the embedded corpus's sentences with 'because', whose German pronouns show the "

@@ -62,7 +62,7 @@ CLAIM = Claim(
         ),
     ),
     measure=_measure,
-    seconds=20.0,
+    seconds=22.0,
     seeds=3,
     most_seeds=6,
     depends_on="One layer with one head that names the word before, among 6; the best of three rates for every score "

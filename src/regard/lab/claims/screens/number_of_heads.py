@@ -64,7 +64,7 @@ CLAIM = Claim(
         PredictedRange("too many", "the same less that by 32 heads of one number each: at least 0.05", 0.05),
     ),
     measure=_measure,
-    seconds=5.5,
+    seconds=8.0,
     seeds=3,
     most_seeds=6,
     depends_on="Attention alone, 32 numbers wide whatever the heads, with the better of two rates for each. Four words "

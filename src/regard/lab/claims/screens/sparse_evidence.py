@@ -76,7 +76,7 @@ CLAIM = Claim(
         PredictedRange("window", "the control, full less a window alone: at least 0.5", 0.5, setting="BigBird"),
     ),
     measure=_measure,
-    seconds=13.0,
+    seconds=14.0,
     seeds=3,
     most_seeds=6,
     depends_on="Two layers over 64 places; one telling word in the first half is named at the last place. A window "
