@@ -73,7 +73,7 @@ def test_of_the_same_text_the_best_is_kept(exact: Translator, monkeypatch: pytes
     """As when a text can be cut into pieces in two ways: the rest move up, and come from the whole beam."""
     lines, beam = sentences(6), Beam(size=8)
     whole = exact.nbest(lines, 8, beam)
-    monkeypatch.setattr(exact, "detokenize", lambda rows, form: [str(sum(row) % 5) for row in rows])
+    monkeypatch.setattr(exact, "detokenise", lambda rows, form: [str(sum(row) % 5) for row in rows])
     found = exact.nbest(lines, 3, beam)
     for options, every in zip(found, whole, strict=True):
         seen = list(dict.fromkeys(str(sum(t.tokens) % 5) for t in every))

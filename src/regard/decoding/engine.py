@@ -172,14 +172,14 @@ class Engine:
         slots = queue.slots
         if self.most_tokens is not None and not queue.whole:
             slots = min(slots, max(1, self.most_tokens // longest))
-        while not self._decode(replace(queue, slots=slots), spec, record, results):
+        while not self._try_decode(replace(queue, slots=slots), spec, record, results):
             slots = (slots + 1) // 2
             self.most_tokens = slots * longest
             self.batches.clear()
             torch.cuda.empty_cache()
         return results
 
-    def _decode(
+    def _try_decode(
         self, queue: RequestQueue, spec: SearchSpec, record: AttentionRecord | None, results: list[list[Hypothesis]]
     ) -> bool:
         """Decode the requests that have no result yet; False if memory ran out, and fewer slots may do."""
@@ -265,7 +265,7 @@ class Engine:
     ) -> SlotBatch:
         """Free slots of the shape of these inputs, for outputs of at most `longest` tokens."""
         slots = new_slots(self.generator(spec.config), inputs, size, longest, room, spec)
-        slots.step.state.release(slots.free_slots())
+        slots.decoding_step.state.release(slots.free_slots())
         slots.runner = runner() if runner else None
         return slots
 
@@ -385,7 +385,7 @@ class ContinuousBatch:
             if self.context and (full := self.context.full()):
                 rows = [slots.requests.index(id_) for id_ in full]
                 self._write(rows, self.context.last_half(full))
-                slots.step.limit_context(rows, self.context.room(full))
+                slots.decoding_step.limit_context(rows, self.context.room(full))
             slots.advance()
             tokens = slots.newest_tokens()
             if self.context:
@@ -418,7 +418,7 @@ class ContinuousBatch:
         self._restrict(ids, requests)
         if self.context:
             self.context.begin(ids, requests)
-            self.slots.step.limit_context(slots, self.context.room(ids))
+            self.slots.decoding_step.limit_context(slots, self.context.room(ids))
         self.since = 0
         return self.slots
 
@@ -431,7 +431,7 @@ class ContinuousBatch:
         assert isinstance(self.model, FusedStep)
         known, active = self.candidates | new, [id_ for id_ in self.slots.requests if id_ is not None]
         self.candidates = {id_: known[id_] for id_ in active if id_ in known}
-        step = self.slots.step
+        step = self.slots.decoding_step
         if len(self.candidates) < len(active):
             step.model = self.model
             step.search.use_columns(None)
@@ -451,7 +451,7 @@ class ContinuousBatch:
         """Read inputs into the state of those slots."""
         assert self.slots is not None
         state = self.model.start(inputs, 1)  # room for the output is in the slots
-        state.expand_beams(self.slots.step.search.beams)
+        state.expand_beams(self.slots.decoding_step.search.beams)
         self.slots.write(slots, state, inputs.first_tokens(self.spec.symbols.bos))
 
     def _ready(self, free: int) -> bool:

@@ -92,7 +92,7 @@ class DecodingStep:
 
 @dataclass
 class SlotBatch:
-    step: DecodingStep
+    decoding_step: DecodingStep
     record: AttentionRecord | None = None
     runner: FixedStorageRunner | None = None  # None: tensors of a step may move
     requests: list[int | None] = field(init=False)  # the id of the request in each slot
@@ -102,9 +102,9 @@ class SlotBatch:
     steps: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        size = len(self.step.search.done)
+        size = len(self.decoding_step.search.done)
         self.requests, self.last_step, self.left = [None] * size, [0] * size, [0] * size
-        self.device = self.step.tokens.device
+        self.device = self.decoding_step.tokens.device
         self.done = DelayedRead(self.device)
 
     @property
@@ -121,7 +121,7 @@ class SlotBatch:
 
     def admit(self, slots: list[int], ids: list[int], requests: list[GenerationRequest]) -> None:
         """Begin requests in slots that have their state already."""
-        self.step.search.begin(torch.tensor(slots, device=self.device), requests)
+        self.decoding_step.search.begin(torch.tensor(slots, device=self.device), requests)
         for slot, id_, request in zip(slots, ids, requests, strict=True):
             self.requests[slot], self.last_step[slot] = id_, self.steps + request.limit + 1
             self.left[slot] = request.limit
@@ -130,18 +130,18 @@ class SlotBatch:
     def write(self, slots: list[int], state: DecodingState, first: Tensor) -> None:
         """Put a model's state into those slots; `first` [n, 1] are the tokens that are read next."""
         rows = torch.tensor(slots, device=self.device)
-        self.step.state.write(rows, state)
-        self.step.tokens.view(self.size, -1)[rows] = first
+        self.decoding_step.state.write(rows, state)
+        self.decoding_step.tokens.view(self.size, -1)[rows] = first
 
     def advance(self) -> None:
         self.steps += 1
         if self.runner is None:
-            self.step.advance()
+            self.decoding_step.advance()
         else:
-            self.runner.run(self.step)
-        self.done.push(self.step.progress())
+            self.runner.run(self.decoding_step)
+        self.done.push(self.decoding_step.progress())
         progress = self.done.pop()
-        done = None if progress is None else self.step.learn(progress, self.done.delay)
+        done = None if progress is None else self.decoding_step.learn(progress, self.done.delay)
         for slot, request in enumerate(self.requests):
             if request is not None and (self.last_step[slot] <= self.steps or (done and done[slot])):
                 self.finished.setdefault(slot, self.steps)
@@ -153,7 +153,7 @@ class SlotBatch:
         if not slots or (len(slots) < enough and min(self.finished.values()) > self.steps - PATIENCE):
             return []
         results = []
-        for slot, hypotheses in zip(slots, self.step.search.hypotheses(slots, self.record), strict=True):
+        for slot, hypotheses in zip(slots, self.decoding_step.search.hypotheses(slots, self.record), strict=True):
             if (request := self.requests[slot]) is not None:
                 results.append((request, hypotheses))
         self.free(slots)
@@ -161,11 +161,11 @@ class SlotBatch:
 
     def newest_tokens(self) -> list[StreamedToken]:
         """The newest tokens of every request; the slots of those that end with them are freed."""
-        search = self.step.search
+        search = self.decoding_step.search
         if not isinstance(search, SingleSequenceSearch):
             raise TypeError("a beam has no tokens before its end")
         tokens, ended = [], []
-        for slot, row in enumerate(search.newest(self.step.tokens).tolist()):
+        for slot, row in enumerate(search.newest(self.decoding_step.tokens).tolist()):
             if (request := self.requests[slot]) is None:
                 continue
             for token, log_probability in row:
@@ -187,7 +187,7 @@ class SlotBatch:
             self.requests[slot] = None
             self.finished.pop(slot, None)
         if slots:
-            self.step.state.release(slots)
+            self.decoding_step.state.release(slots)
 
     def resize(self, size: int) -> None:
         """Change to so many slots, to those in use at least, unless storage is fixed."""
@@ -201,12 +201,12 @@ class SlotBatch:
         index = torch.tensor(
             [min(n, last) if slot is None else slot for n, slot in enumerate(kept)], device=self.device
         )
-        self.step.state.reorder(index)
-        self.step.search.reorder(index)
-        self.step.tokens = self.step.tokens.view(self.size, -1)[index].view(-1, 1)
+        self.decoding_step.state.reorder(index)
+        self.decoding_step.search.reorder(index)
+        self.decoding_step.tokens = self.decoding_step.tokens.view(self.size, -1)[index].view(-1, 1)
         self.requests = [None if slot is None else self.requests[slot] for slot in kept]
         self.last_step = [0 if slot is None else self.last_step[slot] for slot in kept]
         self.left = [0 if slot is None else self.left[slot] for slot in kept]
-        self.step.state.release(self.free_slots())
+        self.decoding_step.state.release(self.free_slots())
         self.finished.clear()
         self.done.clear()

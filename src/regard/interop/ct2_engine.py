@@ -124,7 +124,7 @@ class CT2Translator(Translator):
             for start in range(0, len(batch), DETOKENIZED):  # while others are computed
                 rows = batch[start : start + DETOKENIZED]
                 nbest = search.finish(rows, futures[start : start + DETOKENIZED], search.limits[batch[0]])
-                texts = iter(self.detokenize([tokens for each in nbest for tokens, _, _ in each], options.form))
+                texts = iter(self.detokenise([tokens for each in nbest for tokens, _, _ in each], options.form))
                 for row, each in zip(rows, nbest, strict=True):
                     translations[row] = [Translation(next(texts), score, total, ids) for ids, score, total in each]
                 done += len(rows)

@@ -351,10 +351,10 @@ class Translator(Predictor):
         }
         if attention and "encoder" in attention:
             attention["encoder"] = attention["encoder"][..., :source, :]
-        (text,) = self.detokenize([hypothesis.tokens], form)
+        (text,) = self.detokenise([hypothesis.tokens], form)
         return Translation(text, hypothesis.score, hypothesis.log_probability, hypothesis.tokens, attention)
 
-    def detokenize(self, rows: Sequence[Sequence[int]], form: Form) -> list[str]:
+    def detokenise(self, rows: Sequence[Sequence[int]], form: Form) -> list[str]:
         """Rows of pieces as text."""
         target, language = self.vocabulary.target, self.languages[1]
         texts = target.decode_batch(rows)
