@@ -105,7 +105,7 @@ def test_what_is_finished_is_in_the_report(tmp_path: Path, monkeypatch: pytest.M
 
 
 SMALL = [
-    "data.train=embedded:train", "data.valid=embedded:valid", "text={kind: bpe, size: 300}", "model.layers=1",
+    "data={train: embedded:train, valid: embedded:valid}", "text={kind: bpe, size: 300}", "model.layers=1",
     "model.size=16", "model.inner=16", "model.heads=2", "training.steps=2", "training.tokens_per_batch=256",
     "training.schedule.warmup=1",
 ]  # fmt: skip
