@@ -301,7 +301,7 @@ def _final_weights(recipe: Recipe, trainer: Trainer) -> tuple[str, dict[str, tor
             stack.enter_context(verified(folder))
         if count:
             return f"average of the last {len(folders)} checkpoints", average_checkpoints(folders)
-        name = f"running mean of the weights at step {step}" if recipe.training.ema else f"step {step}"
+        name = f"EMA of the weights at step {step}" if recipe.training.ema else f"step {step}"
         return name, read_sharded(folders[0], "model")
 
 

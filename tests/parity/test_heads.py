@@ -188,6 +188,9 @@ class Learned:
 
     fingerprint = ""
 
+    def begin_step(self, step: int, steps: int) -> bool:
+        return False
+
     def loss(self, model: nn.Module, batch: TextBatch, carry: None) -> tuple[torch.Tensor, None]:
         return model(batch, None, 0.0), carry
 

@@ -50,7 +50,7 @@ def test_a_turn_a_line_in_a_reply_a_line_out(run: Path) -> None:
 def test_mistakes_are_sentences(run: Path, toy_run: Path) -> None:
     for arguments, said in (
         ([toy_run], "a model of the task translation, which `regard chat` is not for"),
-        ([run, "--greedy", "--top-k", "3"], "top_k is about drawing words, not about searching"),
+        ([run, "--greedy", "--top-k", "3"], "--top-k is about drawing words, not about searching"),
     ):
         found = toy.regard("chat", *arguments, "--device", "cpu", stdin="x\n")
         assert (found.returncode, found.stdout) == (2, "")

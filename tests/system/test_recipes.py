@@ -21,6 +21,7 @@ STACK = {"layers": 1, "size": 16, "inner": 24, "heads": 2}
 SMALL: dict[str, dict[str, Any]] = {  # by kind of model
     "transformer": STACK,
     "lm": STACK,
+    "decoder_only": STACK,
     "bert": STACK,
     "rnn": {"size": 16},
     "conv": {"layers": 1, "size": 16},
@@ -40,6 +41,8 @@ def small(recipe: recipes.Recipe) -> list[str]:
     if not from_bert or recipe.model.layers != BERT["layers"]:  # else the recipe leaves the model to the run
         sizes = BERT if from_bert else SMALL[recipe.model.kind]
         keys |= {f"model.{key}": value for key, value in sizes.items()}
+        if getattr(recipe.decoding, "draft", "").startswith("layers"):  # of fewer than all
+            keys["model.layers"] = 3
         if recipe.text.kind in SIZES:
             chinese = "zh" in getattr(recipe.task, "languages", ()) and recipe.text.kind == "bpe"
             keys["text.size"] = 400 if from_bert or chinese else SIZES[recipe.text.kind]

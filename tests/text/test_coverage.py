@@ -65,9 +65,10 @@ def test_a_call_warns_of_them(toy_run: Path) -> None:
     said.clear()
     long = "w1 w2 . " * 60 + "我喜欢 . 喝咖啡 " * 40
     translator.translate(["w1", long, "w2"], long="segment", warn=said.append)
-    assert len(said) == 1
-    assert said[0].startswith("1 line(s)")
-    assert "first line 2;" in said[0]
+    in_segments, unknown = said
+    assert in_segments.startswith("1 line(s) longer than 256 pieces were translated in segments, first line 2; 0 of")
+    assert unknown.startswith("1 line(s) are mostly unknown")
+    assert "first line 2;" in unknown
 
 
 def test_a_command_warns_once(toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

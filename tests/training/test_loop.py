@@ -129,7 +129,7 @@ def test_the_running_mean_by_hand(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert not same(weights(folder / "mean/last"), raw)
     best = weights(folder / "mean/checkpoints" / f"step-{outcome.state.best_step}")
     said = json.loads((folder / "mean/results.json").read_text())["weights"]
-    assert said == f"running mean of the weights at step {outcome.state.best_step}"
+    assert said == f"EMA of the weights at step {outcome.state.best_step}"
     assert same(weights(folder / "mean"), best)
 
 

@@ -3,12 +3,12 @@
 `attention` is the formula. `Attention` puts score, position, pattern, compress and normalise around it, objects whose
 hooks are identity where a choice does not need them. Its heads and projections are `multi_head.py`.
 
-The way of a mask: a model passes the base pattern, `Causal() & Padding() & Document()` (`models/transformer.py`; they
-are in `pattern/masks.py`), and the recipe's pattern joins it by &. `Attention.attend` binds both to the queries and to
-what the context (`layout.py`) says of positions and padding, and picks a backend; `Attention.reference`, which has no
-kernel, makes them a dense mask, which `attention` takes as `allow`, and so does SDPA where `mask_kind` is "mask". In
-training a target's padding needs none: it lies in the future of all that is real. Where the choices let it, decoding
-fuses the same for one token at a time (`accel/fused_step.py`).
+A mask is a `Pattern`, and "real" says what is no padding. Its way: a model passes the base pattern, `Causal() &
+Padding() & Document()` (`models/transformer.py`; they are in `pattern/masks.py`), and the recipe's pattern joins it by
+&. `Attention.attend` binds both to the queries and to what the context (`layout.py`) says of positions and padding, and
+picks a backend; `Attention.reference`, which has no kernel, makes them a dense mask, which `attention` takes as
+`allow`, and so does SDPA where `mask_kind` is "mask". In training a target's padding needs none: it lies in the future
+of all that is real. Where the choices let it, decoding fuses the same for one token at a time (`accel/fused_step.py`).
 """
 
 from collections.abc import Callable

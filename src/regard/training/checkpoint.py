@@ -1,6 +1,7 @@
 """Checkpoints of a run: folders of safetensors and JSON, each published by one rename, so that a kill harms none.
 
-Resuming needs the checkpoint that `last` names, or else the newest whole one; the loop's `resume` reads it.
+After kill -9 the same command goes on from the checkpoint that `last` names, or else the newest whole one: the steps
+since then are computed again, with the same numbers (`Trainer.resume`). `stop-N` is one that an interruption saved.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 embed: on the word vectors; rotate: on queries and keys; query: on queries alone; bias: added to the scores; mix: added
 to the output. A module of it that has weights which must not begin as all others do (`models/init.py`) sets them in a
-method `reset_own`.
+method `reset_own`. A new one from its first line to its test: CONTRIBUTING.md, "Adding a choice".
 """
 
 from collections.abc import Callable, Hashable
