@@ -60,7 +60,7 @@ class TrainingConfig:
     schedule: ScheduleConfig = option(NoamSchedule, "the learning rate over the steps")
     layerwise: LayerwiseConfig | None = option(None, "smaller rates for lower layers, and when they are unfrozen")
     label_smoothing: float = option(0.1, "ε: the right word is given the probability 1 − ε + ε/V, others ε/V")
-    ema: float = option(0.0, "decay of a moving average of the weights (EMA), which is measured and the result; 0: none")
+    ema: float = option(0.0, "decay of the weights' moving average (EMA), which is measured and the result; 0: none")
     clip: float = option(0.0, "largest norm of the gradient; 0: no clipping")
     precision: Literal["float32", "bf16"] = option("float32", "of matrix products; weights stay float32")
     goal: str = option("bleu", "validation metric that decides what is best; other tasks have others by default")
