@@ -16,10 +16,11 @@ quickstart: $(VENV)/.core
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
-# What one runs while writing: parts and models, no whole commands, no browser, at most two minutes.
+# What one runs while writing: parts and models, no whole commands, no docs, no browser, at most two minutes.
 quick: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" tests/nn tests/text tests/data tests/decoding tests/evaluation \
-		tests/examples tests/training tests/test_*.py --deselect tests/test_benchmarks.py --deselect tests/test_gpu_run.py
+		tests/examples tests/training tests/test_*.py --deselect tests/test_benchmarks.py --deselect tests/test_gpu_run.py \
+		--deselect tests/test_docs.py --deselect tests/test_library_docs.py
 
 # Everything, the slow tests too; a pass is recorded in tests/last_pass.json, which is committed.
 test-all: $(VENV)/.dev
