@@ -167,6 +167,12 @@ def test_storage_stays_as_it_is_ten_windows_on() -> None:
     assert kept == [3, 16, 8]  # two groups and the one that is not complete; windows
 
 
+def test_only_what_keeps_all_can_be_taken_back() -> None:
+    model, batch = build(pattern="window(4)"), collate_texts(prompts([5, 3]), 0)
+    assert not model.start(batch, 6).rolls_back
+    assert model.start(batch, 6, bounded=False).rolls_back
+
+
 def test_what_any_query_may_see_is_kept_whole() -> None:
     model = build(pattern=["full", "bigbird(block=4, random=1)", "random(1) | window(2)"])
     with torch.inference_mode():

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from regard.nn.cache import CachePositions, StateTensors
+from regard.nn.cache import BoundedKVCache, CachePositions, StateTensors
 from regard.nn.layout import AttentionContext, Layout
 from regard.nn.record import AttentionRecorder
 
@@ -69,8 +69,8 @@ class DecoderState:
 
     @property
     def rolls_back(self) -> bool:
-        """Whether what was read can be taken back: it is kept by position."""
-        return not any(isinstance(part, StateTensors) for part in self._parts())
+        """Whether what was read can be taken back: all of it is kept by position, in no ring and no recurrent state."""
+        return not any(isinstance(part, StateTensors | BoundedKVCache) for part in self._parts())
 
     @property
     def position(self) -> Tensor:
