@@ -8,7 +8,9 @@ import torch
 
 from regard.errors import RegardError
 from regard.lab.claim import Claim, Measurement, PredictedRange, Setup, Verdict, at_least, judge
+from regard.lab.claims.corpus.syntax import trees_of
 from regard.lab.controls import CONTROLS
+from regard.lab.corpus import REST, UNKNOWN
 from regard.lab.registry import MODULES, chosen_claims, claim_ids, find_claim
 from regard.lab.runner import measure_part
 from regard.lab.text import TextRun, TextSetup
@@ -126,6 +128,22 @@ def test_settings_are_predicted_alike(claim: Claim) -> None:
     for each in claim.predictions:
         ranges.setdefault(each.setting, set()).add((each.low, each.high))
     assert set.intersection(*ranges.values()) or claim.id == "C21"  # there products are counted beside
+
+
+def test_trees_of_a_file(tmp_path: Path) -> None:
+    """Four fifths are learned from, a tenth chooses and a tenth measures; words that stand once are unknown."""
+    path = tmp_path / "own.conllu"
+    rows = [("The", 2), ("dog", 3), ("barks", 0)]
+    sentence = "".join(f"{n}\t{word}\t_\t_\t_\t_\t{head}\t_\t_\t_\n" for n, (word, head) in enumerate(rows, 1))
+    path.write_text("\n".join([sentence.replace("dog", "cat"), *[sentence] * 59]))
+    bank = trees_of(path)
+    assert (len(bank.train), len(bank.valid.ids), len(bank.test.ids)) == (48, 6, 6)
+    assert bank.train[0].tolist()[1] == UNKNOWN  # cat
+    assert bank.words == REST + 3
+    assert bank.test.parents[0].tolist() == [1, 2, -1]
+    path.write_text("\n".join([sentence] * 9))
+    with pytest.raises(RegardError, match=r"own.conllu: 9 sentences of at most 60 words; 50 are needed"):
+        trees_of(path)
 
 
 ON_TEXT = [claim for claim in CLAIMS if claim.on_text]

@@ -159,6 +159,12 @@ class Judged:
     values: list[float]
     verdict: Verdict
 
+    @property
+    def measured(self) -> str:
+        """The number with its interval, or the one value of all seeds."""
+        alike = len(set(self.values)) == 1 and self.interval.count > 1
+        return f"{self.values[0]:g} on every seed" if alike else self.interval.format()
+
 
 def judge(claim: Claim, measurements: Sequence[Measurement]) -> tuple[Verdict, list[Judged]]:
     """The claim's verdict, and that of every prediction."""

@@ -15,6 +15,8 @@ from regard.look.attention import look
 from regard.look.html import page
 from regard.look.lens import logit_lens
 from regard.look.patching import patch_activations
+from regard.predict.chat import ChatPredictor
+from regard.predict.translation import Translator
 from regard.reporting import Json
 
 LISTED = 30  # patches that are printed; JSON has all
@@ -37,10 +39,8 @@ def intervene(
 ) -> None:
     if lens and patch:
         raise RegardError("--lens reads one text, --patch two; give one of them")
-    if any(of_the_page) or (patch and output):
-        raise RegardError(
-            "--lens and --patch print what they find; leave out --ablate, --referent, --png, and with --patch --output"
-        )
+    if any(of_the_page):
+        raise RegardError("--lens and --patch print or show what they find; leave out --ablate, --referent and --png")
     if patch and (text is None or other is None):
         raise RegardError("--patch takes two texts: what is put in comes from the first, and runs on the second")
     if lens and other is not None:
@@ -57,9 +57,12 @@ def intervene(
     else:
         data = patch_activations(predictor, text, str(other), patch, target, answer)
     if output is not None:
-        looked = look(predictor, text, target, trees=parents)
+        shown = text if lens else str(other)  # of a patch the run on the second text, with the target of both
+        if patch and isinstance(predictor, Translator | ChatPredictor):
+            target = data["output"]
+        looked = look(predictor, shown, target, trees=parents)
         with open_output(output) as file:
-            file.write(page({**looked, "lens": data}, language))
+            file.write(page({**looked, ("lens" if lens else "patch"): data}, language))
         warn(f"{output} shows it; open it in a browser")
     elif as_json:
         print(json.dumps(data, ensure_ascii=False))

@@ -1,5 +1,5 @@
 /* The walk: one query through one head, in numbers that the page computes from the data. */
-class Walk extends Lens {
+class Walk extends Patches {
   // --- walk --------------------------------------------------------------------------------------------------------
 
   walk(same) {

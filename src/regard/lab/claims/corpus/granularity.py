@@ -75,7 +75,7 @@ CLAIM = Claim(
     faults={"characters for all": "all three read characters"},
     on_text=TextExperiment(
         "multi30k-en-de",
-        {kind: (f"text={{kind: {kind}{', size: 10000' if kind == 'bpe' else ''}, moses: true, lower: true}}",)
+        {kind: (f"text={{kind: {kind}{', size: 10000' if kind != 'char' else ''}, moses: true, lower: true}}",)
          for kind in ("bpe", "word", "char")},
         (
             at_least("bpe less word", "chrF, subwords less words", 0.5, "words"),
