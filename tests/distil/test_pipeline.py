@@ -15,6 +15,7 @@ import yaml
 import regard
 from regard import recipe as recipes
 from regard.cli.train import distil
+from regard.distil.measure import forms_of
 from regard.distil.student import PRESETS, student_recipe
 from regard.errors import RegardError
 from tests.training.toy import regard as command
@@ -48,6 +49,16 @@ def test_a_student_is_taught_stored_and_measured(toy_run: Path, tmp_path: Path, 
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.safetensors")} == before
     with pytest.raises(RegardError, match=r"translations of another plan \(nbest, beam changed\)"):
         run(toy_run, tmp_path / "out", nbest=2, beam=2)
+
+
+def test_int8_is_measured_on_a_cpu_alone(toy_run: Path) -> None:
+    notes: list[str] = []
+    assert [form.name for form in forms_of("student", toy_run, notes, "cuda")][:2] in (
+        ["student"],
+        ["student", "student, CTranslate2 int8"],
+    )
+    assert notes[0].startswith("int8 is for CPUs, and the device is cuda")
+    assert "student, int8" in [form.name for form in forms_of("student", toy_run, [])]
 
 
 def test_a_recipe_of_ones_own_and_true_text_with_a_weight(toy_run: Path, tmp_path: Path, capsys: Any) -> None:

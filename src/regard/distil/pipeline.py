@@ -18,6 +18,7 @@ from regard.api import load, load_as
 from regard.console import Console
 from regard.data.config import Corpus
 from regard.data.prepared import file_hashes
+from regard.device import pick_device
 from regard.distil.measure import Form, MeasuredRow, forms_of, measure_translator
 from regard.distil.student import data_of, seed_run, student_recipe
 from regard.distil.translations import (
@@ -250,7 +251,8 @@ def _measured(
         notes.append("the recipe names no test data: BLEU and chrF are not measured; give data.test")
         reports.say(notes[-1])
     examples = pairs or [(source, "") for source in sources[:: max(1, len(sources) // options.lines)]][: options.lines]
-    forms = [Form("teacher", teacher, load), *forms_of("student", run, notes), Form("student, 8 bits", small, load)]
+    students = forms_of("student", run, notes, pick_device(options.device).type)
+    forms = [Form("teacher", teacher, load), *students, Form("student, 8 bits", small, load)]
     for form in forms:
         if form.name in [row["model"] for row in rows]:
             continue
