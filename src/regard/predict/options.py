@@ -51,6 +51,12 @@ class CallOptions:
         check_arguments(call, kwargs.items(), hints)
         return cls(**kwargs)
 
+    @classmethod
+    def of(cls, command: object) -> Self:
+        """From the options of a command that have the same names."""
+        given = vars(command)
+        return cls(**{f.name: given[f.name] for f in dataclasses.fields(cls) if f.name in given})
+
 
 @dataclass(frozen=True, kw_only=True)
 class NamedSearch(CallOptions):
