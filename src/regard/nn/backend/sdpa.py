@@ -1,6 +1,6 @@
 """torch's scaled_dot_product_attention; a dense mask only where the pattern needs one.
 
-Nor do compressed keys under a causal mask need one: of every s neighbouring queries each meets its own copy of the keys.
+Nor do compressed keys under a causal mask: of every s neighbouring queries each meets a copy of the keys of its own.
 """
 
 import torch
@@ -44,7 +44,7 @@ def _attend(inputs: AttentionInputs, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def _strided_causal(inputs: AttentionInputs) -> bool:
-    """Whether query i sees the first ⌊(i + 1) / s⌋ keys, each made of s neighbours; padding is the future of the rest."""
+    """Whether query i sees the first ⌊(i + 1) / s⌋ keys, each made of s neighbours; padding lies in the future."""
     context, parts = inputs.context, set(inputs.pattern.parts())
     q, k = context.queries, context.keys
     if k.stride == 1 or not q.right_padded or k.length != -(-q.length // k.stride):
