@@ -71,7 +71,7 @@ def batches(kind: str, count: int = 3) -> list[TextBatch]:
     made = []
     for n in range(count):
         rows = [FeatureRow(draw.integers(4, 90, m).tolist(), [0] * m) for m in draw.integers(3, 15 + 8 * n, 24)]
-        batch = pad_features([Feature((row,), 0) for row in rows], 0)
+        batch = pad_features([Feature((row,), 0) for row in rows], 0, 512)
         classes = {
             "classify": torch.from_numpy(draw.integers(0, 3, 24)),
             "regress": torch.from_numpy(draw.normal(size=24).astype(np.float32)),

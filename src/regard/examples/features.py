@@ -100,12 +100,18 @@ class CausalRowBuilder(RowBuilder):
         return [next(names) if n < self.tokenizer.size else self.NEW[n - self.tokenizer.size] for n in ids]
 
 
-def pad_features(features: Sequence[Feature[W]], pad: int) -> TextBatch:
-    """The rows of all features, one after the other, with their padding mask, so that shapes repeat."""
+def pad_features(features: Sequence[Feature[W]], pad: int, length: int) -> TextBatch:
+    """The rows of all features, one after the other, with their padding mask, so that shapes repeat.
+
+    Rows that fit in `length` are never padded beyond it: a table of positions may end there.
+    """
     rows = [row for feature in features for row in feature.rows]
     ids, real = RaggedRows.of([row.ids for row in rows]).padded(pad)
     segments = RaggedRows.of([row.segments for row in rows]).padded(0)[0]
-    more = -ids.shape[1] % PAD_TO_MULTIPLE
+    width = ids.shape[1]
+    more = -width % PAD_TO_MULTIPLE
+    if width <= length:
+        more = min(more, length - width)
     ids, real, segments = (
         np.pad(array, ((0, 0), (0, more)), constant_values=value)
         for array, value in ((ids, pad), (real, False), (segments, 0))

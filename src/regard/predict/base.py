@@ -169,7 +169,8 @@ class FinetunedPredictor(Predictor):
         """Of passages, by the attention that their tokens receive."""
 
         def read(ids: list[int], record: AttentionRecorder) -> int:
-            batch = pad_features([Feature((self.codec.special_tokens.row(ids),), 0)], self.tokenizer.pad)
+            feature: Feature[None] = Feature((self.codec.special_tokens.row(ids),), 0)
+            batch = pad_features([feature], self.tokenizer.pad, self.codec.settings.length)
             cast(BodyWithHead, self.model).hidden(batch.to(self.device), record)
             return 1  # [CLS], or <s>
 
