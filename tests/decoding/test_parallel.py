@@ -102,6 +102,13 @@ def test_guesses_beyond_the_last_position_of_a_table() -> None:
             assert [h.score for (h,) in found] == pytest.approx([h.score for (h,) in expected], abs=1e-9)
 
 
+def test_a_draft_that_knows_fewer_positions() -> None:
+    model, draft = (test_transformer.build(small.ENTRIES, position={"kind": "learned", "length": n}) for n in (12, 6))
+    used = Engine(model, load_draft=lambda name: draft)
+    with pytest.raises(RegardError, match="the draft knows 6 positions, fewer than the model, so some texts"):
+        used.decode(queue(sentences(2), 2), SYMBOLS, Speculative(draft="another"))
+
+
 def test_forced_beginnings() -> None:
     model, rows = MODELS["transformer"](), sentences(6)
     given = constrained(queue(rows, 3), prefixes=[(7, 9, 11, 13), (), (5,), (8, 8), (), (30, 4, 4)])

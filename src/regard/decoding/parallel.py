@@ -302,6 +302,11 @@ class ParallelModel:
                 "recurrent or convolutional model; leave it out"
             )
         assert draft is None or isinstance(draft, BlockReader)
+        if draft is not None and draft.longest is not None and draft.longest < (model.longest or NO_LIMIT):
+            raise RegardError(
+                f"the draft knows {draft.longest} positions, fewer than the model, so some texts are too long for it; "
+                "give a draft that knows as many"
+            )
         self.model, self.draft, self.config, self.tally = model, draft, config, torch.zeros(0)
         if isinstance(config, Blockwise) and model.proposals is None:
             raise RegardError(
