@@ -27,6 +27,7 @@ from regard.cli.streams import (
 )
 from regard.data import annotations
 from regard.data.readers import TextRecord, read_lines
+from regard.decoding.shortlist import Shortlist
 from regard.errors import RegardError
 from regard.examples.long_text import long_json
 from regard.interop.engines import engine_loader
@@ -92,6 +93,8 @@ def translate(options: TranslateOptions) -> None:
         translator.check_alignment(options.layer, options.head)
     own = predictor_options(options, translator)
     check_stats(own.decoding, options.stats)
+    if translator.shortlist is not None and own.decoding is not None and not Shortlist.serves(own.decoding):
+        warn(f"--shortlist has no use here: {own.decoding.kind} search computes all words")
     with contextlib.ExitStack() as files:
         source, out = input_lines(options.input, repair), files.enter_context(open_output(options.output))
         aligned = files.enter_context(open_output(options.alignments)) if options.alignments else None

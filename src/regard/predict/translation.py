@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.decoding import Beam, DecodingConfig, Greedy, Hypothesis, RequestQueue, Symbols
+from regard.decoding import Beam, DecodingConfig, Hypothesis, RequestQueue, Symbols
 from regard.decoding.shortlist import Shortlist, read_shortlist
 from regard.errors import RegardError, require_list
 from regard.evaluation import Metric, text_metrics
@@ -121,7 +121,7 @@ class Translator(Predictor):
         self, decoding: DecodingConfig, source: Sequence[int], prefix: Sequence[int] = ()
     ) -> np.ndarray | None:
         """The target pieces that are computed for a source; None: all, as those who draw from them need."""
-        if self.shortlist is None or not self.fuse or type(decoding) not in (Beam, Greedy):
+        if self.shortlist is None or not self.fuse or not Shortlist.serves(decoding):
             return None
         return self.shortlist.of(source, prefix)
 
