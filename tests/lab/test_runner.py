@@ -45,9 +45,9 @@ def test_a_part_of_other_source_or_cut_short_counts_for_nothing(folder: Path) ->
     kept = part.read_text()
     try:
         part.write_text(kept.replace('"digest": "', '"digest": "0'))
-        assert len(measured_results([claim("C7")], folder, Setup())[0].measurements) == 2
+        assert len(measured_results([claim("C7")], folder)[0].measurements) == 2
         part.write_text(kept[: len(kept) // 2])
-        assert len(measured_results([claim("C7")], folder, Setup())[0].measurements) == 2
+        assert len(measured_results([claim("C7")], folder)[0].measurements) == 2
     finally:
         part.write_text(kept)
 
@@ -58,7 +58,7 @@ def test_a_fault_that_is_not_there(folder: Path) -> None:
 
 
 def test_the_page_asks_for_nothing(folder: Path) -> None:
-    results = measured_results([claim("C7")], folder, Setup())
+    results = measured_results([claim("C7")], folder)
     page = html_page(results)
     assert "<script" not in page
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")

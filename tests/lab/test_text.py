@@ -15,17 +15,7 @@ from regard.lab.claim import Claim, Measurement, PredictedRange, Setup, TextExpe
 from regard.lab.compare import ArmResult
 from regard.lab.registry import find_claim
 from regard.lab.report import html_page
-from regard.lab.runner import ClaimResult
-from regard.lab.text import (
-    TextSetup,
-    arms_of,
-    as_text_claim,
-    judge_arms,
-    measured_text_results,
-    planned_runs,
-    run_text_claims,
-    seed_numbers,
-)
+from regard.lab.text import TextRun, TextSetup, measured_text_results, run_text_claims, seed_numbers
 from regard.recipe import load_recipe
 from tests.tasks import bert_toy
 
@@ -61,8 +51,7 @@ def test_numbers_of_a_seed() -> None:
      ([(1, 1), (2, 2.5), (3, 2.9)], "undecided")],
 )  # fmt: skip
 def test_pairs_are_judged_and_not_the_spread_of_seeds(losses: list[tuple[float, float]], verdict: str) -> None:
-    result = ClaimResult(as_text_claim(claim()))
-    judge_arms(EXPERIMENT, arms(*losses), result)
+    result = TextRun(claim(), Path(), TextSetup()).judged(arms(*losses))
     assert result.verdict == verdict
     assert result.outcome == f"on text: {verdict}"
 
@@ -71,25 +60,21 @@ def test_a_seed_counts_that_all_arms_have() -> None:
     rows = arms((1, 1.5), (2, 2.5), (3, 3.5))
     del rows[1].values[2]
     rows[1].errors[2] = "out of memory"
-    result = ClaimResult(as_text_claim(claim()))
-    judge_arms(EXPERIMENT, rows, result)
-    assert len(result.measurements) == 2
+    run = TextRun(claim(), Path(), TextSetup())
+    assert len(run.judged(rows).measurements) == 2
     del rows[1].values[3]
-    judge_arms(EXPERIMENT, rows, result)
-    assert result.error == "out of memory"
+    assert run.judged(rows).error == "out of memory"
 
 
 def test_arms_begin_with_what_was_pretrained_on_their_seed(tmp_path: Path) -> None:
-    text = find_claim("C18").on_text
-    assert text is not None
-    first = arms_of(text, tmp_path)[0]
-    assert first.overrides == (f"training.init={tmp_path / 'pretrained' / 'mixed-{seed}'}",)
+    run = TextRun(find_claim("C18"), tmp_path, TextSetup())
+    assert run.arms()[0].overrides == (f"training.init={run.folder / 'pretrained' / 'mixed-{seed}'}",)
     with pytest.raises(RegardError, match="which the comparison sets itself"):
         check_arms("quickstart", [Arm("a", ()), Arm("b", ("training.init=runs/a",))], [])
 
 
 def test_what_is_finished_is_in_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = TextSetup().folder(tmp_path, find_claim("C8")) / "arms"
+    folder = TextRun(find_claim("C8"), tmp_path, TextSetup()).folder / "arms"
     folder.mkdir(parents=True)
     rows = [
         {"arm": name, "overrides": [], "values": {"1": loss, "2": loss, "3": loss + 0.001}, "seconds": [60.0],
@@ -157,7 +142,7 @@ def test_what_is_pretrained_first_is_where_arms_begin(tmp_path: Path) -> None:
         (PredictedRange("mixed less masked", "accuracy", -100, 100),),
         pretrained={"mixed": (pretraining,), "masked": (pretraining, "task.masking={masked: 1.0, random: 0.0}")},
         metric="accuracy",
-        seeds=2,
+        seeds=(2, 2),
     )
     own = replace(claim(), on_text=experiment)
     (result,), done = run_text_claims([own], tmp_path / "lab", TextSetup("cpu", 2), print)
@@ -168,5 +153,5 @@ def test_what_is_pretrained_first_is_where_arms_begin(tmp_path: Path) -> None:
     for seed in (1, 2):
         recipe = load_recipe(folder / "arms" / "masked" / f"seed-{seed}" / "config.yaml")
         assert recipe.training.init == str(folder / "pretrained" / f"masked-{seed}")
-    assert planned_runs(own, TextSetup(), tmp_path / "lab") == (10, 10, 0)
+    assert TextRun(own, tmp_path / "lab", TextSetup()).planned() == (10, 10, 0)
     assert measured_text_results([own], tmp_path / "lab")[0].outcome == "on text: confirmed"

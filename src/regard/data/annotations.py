@@ -18,12 +18,21 @@ from regard.data.catalog import find_file
 from regard.data.readers import TextRecord, read_lines
 from regard.errors import RegardError, plural
 
-ID, HEAD = 0, 6  # columns of CoNLL-U, from 0
+ID, FORM, HEAD = 0, 1, 6  # columns of CoNLL-U, from 0
 LINK = re.compile(r"(\d+)-(\d+)")
 
 
 def read_conllu(path: Path) -> Iterator[tuple[int, list[int]]]:
     """For each sentence its first line, and the parent of each word, from 1; 0 is above the root."""
+    return ((line, parents) for line, _, parents in _sentences(path))
+
+
+def read_treebank(path: Path) -> Iterator[tuple[list[str], list[int]]]:
+    """For each sentence its words, and the parent of each."""
+    return ((words, parents) for _, words, parents in _sentences(path))
+
+
+def _sentences(path: Path) -> Iterator[tuple[int, list[str], list[int]]]:
     rows = ((number, line) for number, line in enumerate(read_lines(path), 1) if not line.startswith("#"))
     for blank, block in groupby(rows, lambda row: not row[1].strip()):
         if not blank:
@@ -104,14 +113,14 @@ def _walk(parents: Sequence[int]) -> list[int]:
     return order
 
 
-def _sentence(rows: list[tuple[int, str]], path: Path) -> tuple[int, list[int]]:
+def _sentence(rows: list[tuple[int, str]], path: Path) -> tuple[int, list[str], list[int]]:
     words = [(f"{path}, line {number}", line.split("\t")) for number, line in rows]
     words = [(where, cells) for where, cells in words if not _skipped(cells[ID])]
     if not words:
         raise RegardError(f"{path}, line {rows[0][0]}: a sentence without a word")
     parents = [_head(cells, word, where) for word, (where, cells) in enumerate(words, 1)]
     check_tree(parents, [where for where, _ in words])
-    return rows[0][0], parents
+    return rows[0][0], [cells[FORM] for _, cells in words], parents
 
 
 def _skipped(identity: str) -> bool:

@@ -107,4 +107,6 @@ def json_safe(value: object) -> object:
         return str(value)
     if isinstance(value, dict):
         return {k: json_safe(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_safe(v) for v in value]
     return value

@@ -12,34 +12,56 @@ from typing import Literal
 from regard.lab.statistics import Interval, mean_interval, side
 
 Verdict = Literal["confirmed", "refuted", "depends", "undecided"]
-Points = list[tuple[float, float]]
+Points = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class Setup:
-    """How a claim is measured: on which device, and with which fault planted, if any."""
+    """How a claim is measured: on which device, with which fault planted, and with which trees (C26), if any."""
 
     device: str = "cpu"
     fault: str = ""
+    trees: str = ""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one seed gives: numbers by name, and curves by chart and name."""
+    """What one seed gives: numbers by name, and curves by figure and name."""
 
     numbers: Mapping[str, float]
     curves: Mapping[str, Mapping[str, Points]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
+class Figure:
+    """The axes of a chart whose curves a measurement gives; `names` are those of the places 0, 1, … on the x axis."""
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    log_x: bool = False
+    log_y: bool = False
+    names: Sequence[str] = ()
+
+
+# --- predictions ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
 class PredictedRange:
-    """A range in which a measured number lies if the claim is right; written before the run."""
+    """A range in which a measured number lies if the claim is right; written before the run.
+
+    A claim may be predicted in several settings, and depends on them where they have opposite outcomes. A control says
+    that the experiment can show anything: where it fails nothing follows.
+    """
 
     quantity: str
     sentence: str  # what the number is
     low: float = -math.inf
     high: float = math.inf
-    setting: str = ""  # opposite outcomes in different settings make a claim depend on them
+    setting: str = ""
+    control: bool = False
 
     @property
     def inequality(self) -> str:
@@ -48,6 +70,11 @@ class PredictedRange:
         if math.isinf(self.low):
             return f"≤ {self.high:g}"
         return f"≥ {self.low:g}" if math.isinf(self.high) else f"from {self.low:g} to {self.high:g}"
+
+    @property
+    def place(self) -> str:
+        """Its setting in words, or that it is a control."""
+        return ", ".join([self.setting] * bool(self.setting) + ["control"] * self.control)
 
     def verdict(self, values: Sequence[float], interval: Interval) -> Verdict:
         if not math.isfinite(interval.mean) or interval.count < 2:
@@ -58,16 +85,24 @@ class PredictedRange:
         return names.get(side(interval, self.low, self.high), "undecided")
 
 
-@dataclass(frozen=True)
-class Figure:
-    """The axes of a chart whose curves a measurement gives."""
+def at_least(quantity: str, sentence: str, low: float, setting: str = "", control: bool = False) -> PredictedRange:
+    return PredictedRange(quantity, sentence, low, math.inf, setting, control)
 
-    name: str
-    title: str
-    x_label: str
-    y_label: str
-    log_x: bool = False
-    log_y: bool = False
+
+def at_most(quantity: str, sentence: str, high: float, setting: str = "") -> PredictedRange:
+    return PredictedRange(quantity, sentence, -math.inf, high, setting)
+
+
+def within(quantity: str, sentence: str, margin: float, setting: str = "") -> PredictedRange:
+    """A difference that is none: at most `margin` to either side."""
+    return PredictedRange(quantity, sentence, -margin, margin, setting)
+
+
+def exactly(quantity: str, sentence: str, value: float, setting: str = "") -> PredictedRange:
+    return PredictedRange(quantity, sentence, value, value, setting)
+
+
+# --- claims --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -86,8 +121,7 @@ class TextExperiment:
     pretrained: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     metric: str | None = None
     control: str = "steps"
-    seeds: int = 5
-    most_seeds: int = 10
+    seeds: tuple[int, int] = (5, 10)  # at first, and at most, while a prediction is undecided
     seconds: float = 70.0  # an estimate of one run, beside others on an H200; of a pretraining too
 
 
@@ -107,11 +141,13 @@ class Claim:
     depends_on: str  # what the outcome hangs on, and what was not tried
     figures: Sequence[Figure] = ()
     faults: Mapping[str, str] = field(default_factory=dict)  # planted ones that must turn the verdict: name, meaning
-    timed: bool = False  # measures time, so nothing may run beside it
-    seeds: int = 5
-    most_seeds: int = 10  # while a prediction is undecided
+    timed: bool = False  # measures time: nothing may run beside it, and other devices have other results
+    seeds: tuple[int, int] = (5, 10)  # at first, and at most, while a prediction is undecided
     on_text: TextExperiment | None = None  # `--budget full`
     why_not_on_text: str = ""  # where there is none
+
+
+# --- verdicts ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -135,16 +171,22 @@ def judge(claim: Claim, measurements: Sequence[Measurement]) -> tuple[Verdict, l
 
 
 def overall(judged: Sequence[Judged]) -> Verdict:
-    """Confirmed or refuted where all settings are; a setting is refuted by one prediction; `depends` shows both."""
-    settings: dict[str, list[Verdict]] = {}
+    """Confirmed or refuted where all settings are; a setting is refuted by one prediction; `depends` shows both.
+
+    Where a control is not confirmed its setting is undecided, whatever the others are.
+    """
+    settings: dict[str, list[Judged]] = {}
     for each in judged:
-        settings.setdefault(each.prediction.setting, []).append(each.verdict)
-    outcomes = {
-        "refuted" if "refuted" in verdicts else "confirmed" if set(verdicts) == {"confirmed"} else "undecided"
-        for verdicts in settings.values()
-    }
-    if outcomes == {"confirmed"}:
-        return "confirmed"
-    if outcomes == {"refuted"}:
-        return "refuted"
+        settings.setdefault(each.prediction.setting, []).append(each)
+    outcomes = {_outcome(rows) for rows in settings.values()}
+    if len(outcomes) == 1:
+        return outcomes.pop()
     return "depends" if {"confirmed", "refuted"} <= outcomes else "undecided"
+
+
+def _outcome(rows: Sequence[Judged]) -> Verdict:
+    """Of one setting."""
+    if any(each.prediction.control and each.verdict != "confirmed" for each in rows):
+        return "undecided"
+    verdicts = {each.verdict for each in rows}
+    return "refuted" if "refuted" in verdicts else "confirmed" if verdicts == {"confirmed"} else "undecided"

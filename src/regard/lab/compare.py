@@ -21,7 +21,7 @@ from regard.lab.arms import Arm, check_arms, check_metric
 from regard.lab.controls import CONTROLS, controlled, tune_rates
 from regard.lab.initial import write_initial_weights
 from regard.lab.statistics import Interval, mean_interval, paired_interval
-from regard.lab.trainings import Outcome, Training, TrainingPool
+from regard.lab.trainings import Outcome, Training, TrainingPool, hardware
 from regard.recipe import Recipe
 from regard.reporting import Json
 
@@ -85,6 +85,7 @@ class Comparison:
     options: CompareOptions
     arms: list[ArmResult]
     notes: list[str] = field(default_factory=list)
+    hardware: str = ""
 
     def verdict(self, arm: ArmResult) -> str:
         """`better` or `worse` than the first arm by more than the margin, `as good`, or `undecided`."""
@@ -115,7 +116,7 @@ class Comparison:
             rows.append(row)
         settings = {"control": self.options.control, "margin": self.options.margin, "screen": self.options.screen}
         head = {"base": self.base, "metric": self.metric, "higher_is_better": self.higher_is_better}
-        return head | settings | {"notes": self.notes, "arms": rows}
+        return head | settings | {"notes": self.notes, "hardware": self.hardware, "arms": rows}
 
 
 def compare_arms(
@@ -164,7 +165,8 @@ class _Run:
         say: Callable[[str], None],
     ) -> None:
         self.base, self.recipes, self.out, self.options, self.pool, self.say = base, recipes, out, options, pool, say
-        self.comparison = Comparison(base, metric, higher, options, [ArmResult(arm) for arm in arms])
+        rows = [ArmResult(arm) for arm in arms]
+        self.comparison = Comparison(base, metric, higher, options, rows, hardware=hardware(options.device))
         self.names = [arm.folder for arm in arms]
         self.planned, self.ended, self.began = 0, 0, time.monotonic()
 

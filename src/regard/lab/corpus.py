@@ -12,10 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.config import parse_config, to_node
 from regard.data import embedded
 from regard.data.embedded import Pair, bare
-from regard.lab.tiny import TinyEncoder
+from regard.lab.tiny import Learned, TinyEncoder, descend, learned
+from regard.models import TransformerConfig
 from regard.models.batch import PairBatch, RaggedRows, collate_pairs
+from regard.models.rnn import RnnConfig
 from regard.nn.record import LayerRecord
 
 PAD, UNKNOWN, BOS, EOS, MASK = range(5)
@@ -56,14 +59,19 @@ def encoded(text: str, side: str = "source") -> list[int]:
 @cache
 def english(split: embedded.Split, most: int = 20_000) -> Tensor:
     """The first sentences of a split, padded [S, N]."""
-    rows = RaggedRows.of([encoded(pair.source) for pair in embedded.pairs(split)[:most]])
-    return torch.from_numpy(rows.padded(PAD)[0])
+    return padded([encoded(pair.source) for pair in embedded.pairs(split)[:most]])
 
 
 def drawn(rows: Tensor, number: int = 48) -> Tensor:
     """Some of the rows, without columns that are padding in all of them."""
     chosen = rows[torch.randint(len(rows), (number,))]
     return chosen[:, : int((chosen != PAD).sum(1).max())]
+
+
+def padded(rows: Sequence[Sequence[int]], padding: int = PAD) -> Tensor:
+    """[S, N]"""
+    values, real = RaggedRows.of(rows).padded(PAD)
+    return torch.from_numpy(values).masked_fill(~torch.from_numpy(real), padding)
 
 
 # --- encoders ------------------------------------------------------------------------------------------------------
@@ -75,14 +83,37 @@ class WordEncoder(TinyEncoder):
     def states(self, ids: Tensor, mask: Tensor | None = None, records: Sequence[LayerRecord | None] = ()) -> Tensor:
         return super().states(ids, ids != PAD, records)
 
+    @torch.no_grad()
+    def weights(self, ids: Tensor) -> Tensor:
+        """How much every place looks at every other [L, S, H, N, N]."""
+        records = [LayerRecord(keep_graph=False) for _ in self.layers]
+        self.states(ids, records=records)
+        return torch.stack([record.weights[0] for record in records])
 
-def masked(ids: Tensor, kinds: tuple[float, float] = (0.8, 0.1)) -> tuple[Tensor, Tensor]:
+
+def masked(ids: Tensor, kinds: tuple[float, float] = (0.8, 0.1), count: int = 0) -> tuple[Tensor, Tensor]:
     """Inputs and labels of masked words: of the chosen these shares become [MASK], or any word; the others stay."""
     chosen = (torch.rand(ids.shape) < SHARE) & (ids >= REST)
-    draw, words = torch.rand(ids.shape), torch.randint(REST, entries(), ids.shape)
+    draw, words = torch.rand(ids.shape), torch.randint(REST, count or entries(), ids.shape)
     inputs = ids.masked_fill(chosen & (draw < kinds[0]), MASK)
     inputs = inputs.where(~(chosen & (draw >= kinds[0]) & (draw < sum(kinds))), words)
     return inputs, ids.masked_fill(~chosen, -100)
+
+
+def masked_encoder(
+    seed: int,
+    size: int,
+    steps: int,
+    heads: int = 4,
+    kinds: tuple[float, float] = (0.8, 0.1),
+    text: tuple[Tensor, int] | None = None,
+) -> Learned:
+    """Two layers that have learned to guess masked words: of the training sentences, or of a text's rows and words."""
+    rows, words = text or (english("train"), entries())
+    return learned(
+        seed, lambda: WordEncoder(words, size, layers=2, heads=heads),
+        lambda: masked(drawn(rows), kinds, words), steps, 5e-3,
+    )  # fmt: skip
 
 
 def next_words(ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -98,11 +129,10 @@ def mean_loss(model: nn.Module, ids: Tensor, labels: Tensor) -> float:
 
 def head_offsets(split: embedded.Split, most: int) -> Tensor:
     """Of every word how far away its head in the tree stands, from −4 to 4, as classes; 0: it is the root [S, N]."""
-    rows = []
-    for pair in embedded.pairs(split)[:most]:
-        rows.append([0 if head == 0 else max(-4, min(4, head - n)) + 5 for n, head in enumerate(pair.heads, 1)])
-    padded, real = RaggedRows.of(rows).padded(0)
-    return torch.from_numpy(padded).masked_fill(~torch.from_numpy(real), -100)
+    return padded([
+        [0 if head == 0 else max(-4, min(4, head - n)) + 5 for n, head in enumerate(pair.heads, 1)]
+        for pair in embedded.pairs(split)[:most]
+    ], -100)  # fmt: skip
 
 
 def probe(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]) -> float:
@@ -125,20 +155,22 @@ def pair_batch(pairs: Sequence[Pair]) -> PairBatch:
     return collate_pairs(sides[0], sides[1], _Special(), _Special())
 
 
-def fit_translator(model: nn.Module, steps: int, rate: float = 4e-3, rows: int = 48, constructions: str = "") -> None:
-    """Train on pairs of the corpus, or of some constructions, as `tiny.fit` trains encoders."""
-    optimiser = torch.optim.AdamW(model.parameters(), rate, betas=(0.9, 0.98))
+def tiny_translator(kind: type[TransformerConfig | RnnConfig], **keys: object) -> nn.Module:
+    """A model of the corpus's words."""
+    config = parse_config(kind, to_node({**keys, "share": "target"}, "lab"))
+    return config.build(entries(), entries("target"))
+
+
+def fit_translator(model: nn.Module, steps: int, rate: float, rows: int, constructions: str = "") -> None:
+    """Train on pairs of the corpus, or of some constructions."""
     pairs = [pair for pair in embedded.pairs("train") if pair.construction.startswith(constructions)]
-    for step in range(1, steps + 1):
-        for group in optimiser.param_groups:
-            group["lr"] = rate * min(1, step / (steps / 8)) * (1 - 0.9 * step / steps)
+
+    def loss() -> Tensor:
         batch = pair_batch([pairs[n] for n in torch.randint(len(pairs), (rows,)).tolist()])
         assert batch.labels is not None
-        loss = F.cross_entropy(model(batch), batch.labels)
-        optimiser.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        return F.cross_entropy(model(batch), batch.labels)
+
+    descend(model, loss, steps, rate, steps / 8)
 
 
 @torch.no_grad()
@@ -149,11 +181,11 @@ def translation_loss(model: nn.Module, most: int = 500) -> float:
     return float(F.cross_entropy(model.eval()(batch), batch.labels))
 
 
+def count_parameters(build: Callable[[], nn.Module]) -> int:
+    with torch.device("meta"):
+        return sum(p.numel() for p in build().parameters())
+
+
 def same_size(build: Callable[[int], nn.Module], target: int, sizes: Sequence[int]) -> int:
     """The size whose model has most nearly so many parameters."""
-
-    def parameters(size: int) -> int:
-        with torch.device("meta"):
-            return sum(p.numel() for p in build(size).parameters())
-
-    return min(sizes, key=lambda size: abs(parameters(size) - target))
+    return min(sizes, key=lambda size: abs(count_parameters(lambda: build(size)) - target))

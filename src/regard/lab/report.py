@@ -11,7 +11,7 @@ from importlib.resources import files
 from regard.lab.charts import DARK, STYLE, Chart, Row, Series, curves, intervals
 from regard.lab.claim import Claim, Figure, Judged, Points
 from regard.lab.registry import claim_ids, find_claim
-from regard.lab.runner import ClaimResult, hardware
+from regard.lab.runner import ClaimResult
 from regard.reporting import Json
 
 WORDS = {
@@ -22,7 +22,11 @@ WORDS = {
 def page_data(results: Sequence[ClaimResult]) -> Json:
     """Everything as JSON, with what was measured on."""
     date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
-    return {"date": date, "hardware": hardware(), "claims": [result.json() for result in results]}
+    return {
+        "date": date,
+        "hardware": sorted({result.hardware for result in results}),
+        "claims": [result.json() for result in results],
+    }
 
 
 def missing_claims(results: Sequence[ClaimResult]) -> list[Claim]:
@@ -98,7 +102,7 @@ def html_page(results: Sequence[ClaimResult]) -> str:
         f"<p class='lead'>Each claim has predictions, inequalities written before the run. It is confirmed or refuted "
         f"only where the 95% interval over paired seeds lies wholly on one side. A <em>screen</em> is a tiny model "
         f"on a constructed task or on the embedded corpus: it says what to expect, and is no verdict on text.</p>\n"
-        f"<p class='facts'>{escape(counts(results))}<br>{escape(data['hardware'])} · {data['date']}</p>\n"
+        f"<p class='facts'>{escape(counts(results))}<br>{escape('; '.join(data['hardware']))} · {data['date']}</p>\n"
         f"<nav><table>{rows}</table></nav>\n{articles}\n{later}\n</main></body></html>\n"
     )
 
@@ -108,14 +112,10 @@ def _badge(result: ClaimResult) -> str:
     return f"<span class='badge {word}'>{escape(result.outcome)}</span>"
 
 
-def _anchor(result: ClaimResult) -> str:
-    return f"{result.claim.id}-text" if result.claim.kind == "text" else result.claim.id
-
-
 def _summary(result: ClaimResult) -> str:
     claim = result.claim
     return (
-        f"<tr><td>{claim.id}</td><td><a href='#{_anchor(result)}'>{escape(claim.title)}</a></td>"
+        f"<tr><td>{claim.id}</td><td><a href='#{result.name}'>{escape(claim.title)}</a></td>"
         f"<td>{_badge(result)}</td></tr>"
     )
 
@@ -124,7 +124,7 @@ def _article(result: ClaimResult) -> str:
     claim = result.claim
     rows = "".join(
         f"<tr><td>{escape(each.prediction.sentence)}"
-        f"{f' <small>{escape(each.prediction.setting)}</small>' if each.prediction.setting else ''}</td>"
+        f"{f' <small>{escape(each.prediction.place)}</small>' if each.prediction.place else ''}</td>"
         f"<td>{escape(each.prediction.inequality)}</td><td>{escape(each.interval.format())}</td>"
         f"<td class='{each.verdict}'>{each.verdict}</td></tr>"
         for each in result.judged
@@ -143,7 +143,7 @@ def _article(result: ClaimResult) -> str:
         for name, meaning in claim.faults.items()
     )
     return (
-        f"<article id='{_anchor(result)}'><h2><small>{claim.id}</small> {escape(claim.title)} {_badge(result)}</h2>"
+        f"<article id='{result.name}'><h2><small>{claim.id}</small> {escape(claim.title)} {_badge(result)}</h2>"
         f"<blockquote>{escape(claim.sentence)}<cite>{escape(claim.source)}</cite></blockquote>{problem}"
         f"{table if result.judged else ''}<div class='figures'>{figures}</div>"
         f"<h3>What it depends on</h3><p>{escape(claim.depends_on)}</p>{reason}"
@@ -164,7 +164,7 @@ def _missing(claim: Claim) -> str:
 def markdown_report(results: Sequence[ClaimResult]) -> str:
     """A table of claims, and one of their predictions."""
     data = page_data(results)
-    lines = ["# regard lab", "", f"{counts(results)}.", "", f"{data['hardware']}, {data['date']}.", ""]
+    lines = ["# regard lab", "", f"{counts(results)}.", "", f"{'; '.join(data['hardware'])}; {data['date']}.", ""]
     lines += ["| claim | | outcome | seeds |", "|---|---|---|---|"]
     for result in results:
         claim = result.claim
@@ -173,7 +173,7 @@ def markdown_report(results: Sequence[ClaimResult]) -> str:
     for result in results:
         for each in result.judged:
             p = each.prediction
-            setting = f" ({p.setting})" if p.setting else ""
+            setting = f" ({p.place})" if p.place else ""
             row = (result.claim.id, p.sentence + setting, p.inequality, each.interval.format(), each.verdict)
             lines.append("| " + " | ".join(map(_cell, row)) + " |")
     if missing := missing_claims(results):

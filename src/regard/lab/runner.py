@@ -10,7 +10,6 @@ import inspect
 import json
 import multiprocessing
 import os
-import platform
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +28,7 @@ from regard.io.files import DamagedFile, os_errors_for, read_json
 from regard.lab import corpus, tiny
 from regard.lab.claim import Claim, Judged, Measurement, Setup, Verdict, judge
 from regard.lab.registry import find_claim
-from regard.lab.trainings import sigterm_interrupts
+from regard.lab.trainings import hardware, sigterm_interrupts
 from regard.reporting import Json
 
 BUDGETS = ("quick", "full")
@@ -41,11 +40,13 @@ class ClaimResult:
     """A claim with its verdict, from the seeds that were measured; or why it has none."""
 
     claim: Claim
+    setup: Setup = field(default_factory=Setup)
     verdict: Verdict | None = None
     judged: list[Judged] = field(default_factory=list)
     measurements: list[Measurement] = field(default_factory=list)
     error: str = ""
     seconds: float = 0.0
+    hardware: str = ""
 
     @property
     def outcome(self) -> str:
@@ -54,18 +55,37 @@ class ClaimResult:
             return "failed"
         return {"screen": "screen: ", "text": "on text: "}.get(self.claim.kind, "") + str(self.verdict)
 
+    @property
+    def name(self) -> str:
+        """The claim's number, and what is not as usual of its measurement."""
+        trees = Path(self.setup.trees).name
+        unusual = [self.setup.device.replace(":", "")] * (self.setup.device != "cpu") + [trees] * bool(trees)
+        return "-".join([self.claim.id, *["text"] * (self.claim.kind == "text"), *unusual])
+
+    def add(self, part: Json) -> None:
+        self.measurements.append(Measurement(part["numbers"], part["curves"]))
+        self.seconds += part["seconds"]
+        self.hardware = part["hardware"]
+
+    def judge(self) -> None:
+        self.verdict, self.judged = judge(self.claim, self.measurements)
+
+    @property
+    def straddles(self) -> bool:
+        return any(each.verdict == "undecided" for each in self.judged)
+
     def json(self) -> Json:
         claim = self.claim
         head: Json = {"id": claim.id, "title": claim.title, "sentence": claim.sentence, "source": claim.source}
         head |= {"kind": claim.kind, "verdict": self.verdict, "error": self.error, "seconds": round(self.seconds, 2)}
-        head |= {"seeds": len(self.measurements), "depends_on": claim.depends_on}
+        head |= {"seeds": len(self.measurements), "depends_on": claim.depends_on, "hardware": self.hardware}
         rows = []
         for each in self.judged:
             p = each.prediction
             row: Json = {"quantity": p.quantity, "sentence": p.sentence, "prediction": p.inequality}
-            row |= {"low": p.low, "high": p.high, "setting": p.setting, "verdict": each.verdict}
+            row |= {"low": p.low, "high": p.high, "setting": p.setting, "control": p.control, "verdict": each.verdict}
             rows.append(row | {"interval": each.interval.json(), "values": each.values})
-        return head | {"predictions": rows}
+        return head | vars(self.setup) | {"predictions": rows}
 
 
 def run_claims(
@@ -73,89 +93,78 @@ def run_claims(
 ) -> list[ClaimResult]:
     """Measure and judge; what was measured before, by the same source, is read from the folder."""
     for claim in claims:
-        if setup.fault and setup.fault not in claim.faults:
-            known = ", ".join(claim.faults) or "none"
-            raise RegardError(f"{claim.id} has no fault {setup.fault!r}; it has {known}")
+        _check_setup(claim, setup)
     with os_errors_for(out, "written"):
         (out / "parts").mkdir(parents=True, exist_ok=True)
-    results = {claim.id: ClaimResult(claim) for claim in claims}
-    with _pool(1 if all(claim.timed for claim in claims) else jobs) as pool:
-        side_by_side = [claim for claim in claims if not claim.timed]
-        alone = [[claim] for claim in claims if claim.timed]  # what measures time runs before, one by one
-        for group in [*alone, side_by_side]:
-            _measure_group(group, results, out, setup, pool, say, seeds)
-    return [results[claim.id] for claim in claims]
+    results = [ClaimResult(claim, setup) for claim in claims]
+    alone = [[result] for result in results if result.claim.timed]  # what measures time runs before, one by one
+    with _workers(1 if len(alone) == len(results) else jobs) as workers:
+        for group in [*alone, [result for result in results if not result.claim.timed]]:
+            _measure_group(group, out, workers, say, seeds)
+    return results
 
 
-def _measure_group(
-    claims: Sequence[Claim],
-    results: dict[str, ClaimResult],
-    out: Path,
-    setup: Setup,
-    pool: ProcessPoolExecutor,
-    say: Say,
-    seeds: int | None,
-) -> None:
+def _check_setup(claim: Claim, setup: Setup) -> None:
+    if setup.fault and setup.fault not in claim.faults:
+        known = ", ".join(claim.faults) or "none"
+        raise RegardError(f"{claim.id} has no fault {setup.fault!r}; it has {known}")
+    if setup.trees and claim.id != "C26":
+        raise RegardError(f"{claim.id} reads no trees; --trees is for C26")
+    if setup.trees and not Path(setup.trees).is_file():
+        raise RegardError(f"{setup.trees}: there is no such file")
+    if setup.device != "cpu" and not claim.timed:
+        raise RegardError(f"{claim.id} is measured on the CPU; --device is for those that measure time: C1 C2 C15 C21")
+
+
+def _measure_group(results: Sequence[ClaimResult], out: Path, workers: "_Workers", say: Say, seeds: int | None) -> None:
     """First seeds of all, then one more for each claim that is undecided, until none is or all have had enough."""
-    wanted = {claim.id: seeds or claim.seeds for claim in claims}
-    open_claims = list(claims)
-    while open_claims:
-        parts = [
-            (claim, seed)
-            for claim in open_claims
-            for seed in range(len(results[claim.id].measurements) + 1, wanted[claim.id] + 1)
-        ]
-        _measure_parts(parts, results, out, setup, pool)
+    wanted = {result.claim.id: seeds or result.claim.seeds[0] for result in results}
+    while results:
+        _add_parts(results, wanted, out, workers)
         again = []
-        for claim in open_claims:
-            result = results[claim.id]
+        for result in results:
+            claim, count = result.claim, len(result.measurements)
             if result.error:
                 say(f"{claim.id} failed: {result.error}")
                 continue
-            result.verdict, result.judged = judge(claim, result.measurements)
-            straddles = any(each.verdict == "undecided" for each in result.judged)
-            if straddles and seeds is None and wanted[claim.id] < claim.most_seeds:
+            result.judge()
+            if result.straddles and seeds is None and count < claim.seeds[1]:
                 wanted[claim.id] += 1
-                again.append(claim)
+                again.append(result)
             else:
-                say(f"{claim.id} {result.outcome} ({len(result.measurements)} seeds, {result.seconds:.1f} s)")
-        open_claims = again
+                say(f"{claim.id} {result.outcome} ({count} seeds, {result.seconds:.1f} s)")
+        results = again
 
 
-def _measure_parts(
-    parts: Sequence[tuple[Claim, int]],
-    results: dict[str, ClaimResult],
-    out: Path,
-    setup: Setup,
-    pool: ProcessPoolExecutor,
-) -> None:
-    futures: dict[Future[Json], tuple[Claim, int]] = {}
-    found: dict[tuple[str, int], Json] = {}
-    for claim, seed in parts:
-        known = _read_part(_part_file(out, claim, seed, setup), claim)
+def _add_parts(results: Sequence[ClaimResult], wanted: dict[str, int], out: Path, workers: "_Workers") -> None:
+    """Every seed that is missing: from the folder, or measured and kept there."""
+    futures: dict[Future[Json], tuple[ClaimResult, int]] = {}
+    parts: dict[tuple[str, int], Json] = {}
+    todo = [(each, seed) for each in results for seed in range(len(each.measurements) + 1, wanted[each.claim.id] + 1)]
+    for result, seed in todo:
+        known = _read_part(_part_file(out, result.claim, seed, result.setup), result.claim)
         if known is None:
-            futures[pool.submit(measure_part, claim.id, seed, setup)] = claim, seed
+            futures[workers.submit(measure_part, result.claim.id, seed, result.setup)] = result, seed
         else:
-            found[claim.id, seed] = known
+            parts[result.claim.id, seed] = known
     for future in as_completed(futures):
-        claim, seed = futures[future]
+        result, seed = futures[future]
         try:
             part = future.result()
         except BrokenProcessPool:
-            results[claim.id].error = "its process was ended from outside (out of memory?)"
-            continue
+            result.error = "its process was ended from outside (out of memory?)"
+        except RegardError as error:
+            result.error = str(error)
         except Exception as error:  # a broken claim is a row, the others go on
-            results[claim.id].error = f"{type(error).__name__}: {error}"
-            continue
-        part["digest"] = source_digest(claim)
-        path = _part_file(out, claim, seed, setup)
-        with os_errors_for(path, "written"), atomic_write(path) as file:
-            file.write(json.dumps(part))
-        found[claim.id, seed] = part
-    for claim, seed in parts:  # in the order of seeds, whichever ended first
-        if (done := found.get((claim.id, seed))) is not None:
-            results[claim.id].measurements.append(Measurement(done["numbers"], done["curves"]))
-            results[claim.id].seconds += done["seconds"]
+            result.error = f"{type(error).__name__}: {error}"
+        else:
+            path = _part_file(out, result.claim, seed, result.setup)
+            with os_errors_for(path, "written"), atomic_write(path) as file:
+                file.write(json.dumps(part))
+            parts[result.claim.id, seed] = part
+    for result, seed in todo:  # in the order of seeds, whichever ended first
+        if (done := parts.get((result.claim.id, seed))) is not None:
+            result.add(done)
 
 
 def measure_part(name: str, seed: int, setup: Setup) -> Json:
@@ -164,28 +173,50 @@ def measure_part(name: str, seed: int, setup: Setup) -> Json:
     torch.set_num_threads(1)  # the same numbers with any number of jobs
     torch.manual_seed(seed)
     began = time.process_time()
-    measured = claim.measure(seed, setup)
-    curves = {chart: {name: [list(p) for p in points] for name, points in lines.items()}
-              for chart, lines in measured.curves.items()}  # fmt: skip
+    with torch.device(setup.device) if setup.device != "cpu" else contextlib.nullcontext():
+        measured = claim.measure(seed, setup)
+    curves = {figure: {name: [list(p) for p in points] for name, points in lines.items()}
+              for figure, lines in measured.curves.items()}  # fmt: skip
     numbers = {key: float(value) for key, value in measured.numbers.items()}
-    return {"numbers": numbers, "curves": curves, "seconds": time.process_time() - began}
+    part: Json = {"claim": claim.id, "setup": vars(setup), "numbers": numbers, "curves": curves}
+    part |= {"seconds": time.process_time() - began, "hardware": hardware(setup.device)}
+    return part | {"digest": source_digest(claim)}
+
+
+# --- worker processes ----------------------------------------------------------------------------------------------
+
+
+class _Workers:
+    """Processes that measure; new ones where one was killed, which breaks all that run beside it."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs, self.pool = jobs, self._started(jobs)
+
+    def _started(self, jobs: int) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _end_with_parent, (os.getpid(),))
+
+    def submit(self, work: Callable[..., Json], *values: object) -> Future[Json]:
+        try:
+            return self.pool.submit(work, *values)
+        except BrokenProcessPool:
+            self.pool = self._started(self.jobs)
+            return self.pool.submit(work, *values)
 
 
 @contextlib.contextmanager
-def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Worker processes, which end with this one however it ends; SIGTERM is as Ctrl-C."""
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, context, _end_with_parent, (os.getpid(),))
+def _workers(jobs: int) -> Iterator[_Workers]:
+    """They end with this process however it ends; SIGTERM is as Ctrl-C."""
+    workers = _Workers(jobs)
     with sigterm_interrupts():
         try:
-            yield pool
+            yield workers
         except BaseException:
-            workers = list((pool._processes or {}).values())
-            pool.shutdown(wait=False, cancel_futures=True)
-            for worker in workers:
-                worker.terminate()
+            running = list((workers.pool._processes or {}).values())
+            workers.pool.shutdown(wait=False, cancel_futures=True)
+            for process in running:
+                process.terminate()
             raise
-        pool.shutdown()
+        workers.pool.shutdown()
 
 
 def _end_with_parent(parent: int) -> None:
@@ -199,9 +230,16 @@ def _end_with_parent(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+# --- parts as files ------------------------------------------------------------------------------------------------
+
+
 def _part_file(out: Path, claim: Claim, seed: int, setup: Setup) -> Path:
-    fault = f"-{setup.fault.replace(' ', '-')}" if setup.fault else ""
-    return out / "parts" / f"{claim.id}-{setup.device.replace(':', '')}{fault}-seed-{seed}.json"
+    names = [claim.id, setup.device.replace(":", "")]
+    names += [setup.fault.replace(" ", "-")] if setup.fault else []
+    if setup.trees:
+        with os_errors_for(Path(setup.trees)):
+            names.append(hashlib.sha256(Path(setup.trees).read_bytes()).hexdigest()[:8])
+    return out / "parts" / f"{'-'.join(names)}-seed-{seed}.json"
 
 
 def _read_part(path: Path, claim: Claim) -> Json | None:
@@ -216,14 +254,14 @@ def _read_part(path: Path, claim: Claim) -> Json | None:
 
 
 def source_digest(claim: Claim) -> str:
-    """Of the claim's own file and of what the tiny trainings share."""
+    """Of the claim's own file, of what the tiny trainings share, and of the versions of regard and torch."""
     return _digest(inspect.getsourcefile(claim.measure) or "")
 
 
 @cache
 def _digest(path: str) -> str:
     """Of what is computed: not of comments, form, sentences and predictions, which change no number."""
-    text = ""
+    text = __version__ + torch.__version__
     shared = (tiny, corpus) if Path(path).parent.name == "corpus" else (tiny,)
     for file in (Path(path), *(Path(inspect.getfile(module)) for module in shared)):
         body = ast.parse(file.read_text(encoding="utf-8")).body
@@ -231,28 +269,24 @@ def _digest(path: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def measured_results(claims: Sequence[Claim], out: Path, setup: Setup) -> list[ClaimResult]:
-    """The claims of which at least two seeds are there, judged; nothing is measured."""
-    results = []
-    for claim in claims:
-        result = ClaimResult(claim)
-        for seed in range(1, claim.most_seeds + 1):
-            part = _read_part(_part_file(out, claim, seed, setup), claim)
-            if part is not None:
-                result.measurements.append(Measurement(part["numbers"], part["curves"]))
-                result.seconds += part["seconds"]
-        if len(result.measurements) > 1:
-            result.verdict, result.judged = judge(claim, result.measurements)
-            results.append(result)
-    return results
+def measured_results(claims: Sequence[Claim], out: Path) -> list[ClaimResult]:
+    """The claims of which at least two seeds are there, in every setup, judged; nothing is measured."""
+    results: dict[str, ClaimResult] = {}
+    known = {claim.id: claim for claim in claims}
+    for path in sorted(out.glob("parts/*-seed-*.json"), key=lambda path: (len(path.name), path.name)):
+        claim = known.get(path.name.partition("-")[0])
+        part = None if claim is None else _read_part(path, claim)
+        if claim is None or part is None or part["setup"]["fault"]:
+            continue
+        name = path.name.rpartition("-seed-")[0]
+        results.setdefault(name, ClaimResult(claim, Setup(**part["setup"]))).add(part)
+    enough = [result for result in results.values() if len(result.measurements) > 1]
+    for result in enough:
+        result.judge()
+    return enough
 
 
 def measured_seeds(out: Path, claim: Claim, setup: Setup) -> int:
     """How many seeds of a claim are there already."""
-    seeds = range(1, claim.most_seeds + 1)
+    seeds = range(1, claim.seeds[1] + 1)
     return sum(_read_part(_part_file(out, claim, seed, setup), claim) is not None for seed in seeds)
-
-
-def hardware() -> str:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{cores} CPU cores ({platform.machine()}), torch {torch.__version__}, regard {__version__}"

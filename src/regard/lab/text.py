@@ -14,11 +14,11 @@ from pathlib import Path
 from regard.errors import RegardError, plural
 from regard.io.files import DamagedFile, os_errors_for, read_json
 from regard.lab.arms import Arm, check_arms, check_metric
-from regard.lab.claim import Claim, Figure, Measurement, Points, TextExperiment, judge
+from regard.lab.claim import Claim, Figure, Measurement, Points, TextExperiment
 from regard.lab.compare import REPORT, ArmResult, CompareOptions, compare_arms
 from regard.lab.runner import ClaimResult, Say
 from regard.lab.trainings import Outcome, OutOfTime, Training, TrainingPool
-from regard.recipe import Recipe, load_recipe
+from regard.recipe import load_recipe
 from regard.reporting import Json
 
 JOBS = 10  # trainings side by side on a GPU
@@ -38,10 +38,6 @@ class TextSetup:
     overrides: tuple[str, ...] = ()
     deadline: float | None = None
 
-    def folder(self, out: Path, claim: Claim) -> Path:
-        digest = hashlib.sha256("\n".join(self.overrides).encode()).hexdigest()[:8]
-        return out / (f"trial-{digest}" if self.overrides else "full") / claim.id
-
 
 def text_claims(claims: Sequence[Claim], every: bool) -> list[Claim]:
     """Those with an experiment on text; a sentence for one that has none, unless all are asked for."""
@@ -52,114 +48,119 @@ def text_claims(claims: Sequence[Claim], every: bool) -> list[Claim]:
     return [claim for claim in claims if claim.on_text is not None]
 
 
-def arms_of(experiment: TextExperiment, folder: Path) -> list[Arm]:
-    """Its arms; what was pretrained is named by the seed's own run folder."""
-    arms = []
-    for name, overrides in experiment.arms.items():
-        own = []
-        for text in overrides:
-            key, value = text.split("=", 1)
-            place = f"{folder.absolute() / 'pretrained' / value[1:]}-{{seed}}" if value.startswith("@") else value
-            own.append(f"{key}={place}")
-        arms.append(Arm(name, tuple(own)))
-    return arms
-
-
-def common_overrides(experiment: TextExperiment, setup: TextSetup) -> list[str]:
-    return [*COMMON.get(experiment.base, ()), *experiment.common, *setup.overrides]
-
-
-def check_experiment(claim: Claim, setup: TextSetup, out: Path) -> None:
-    """Its arms are recipes, its metric is theirs, and its predictions are of numbers that there will be."""
-    experiment = claim.on_text
-    assert experiment is not None
-    arms, common = arms_of(experiment, setup.folder(out, claim)), common_overrides(experiment, setup)
-    check_metric(check_arms(experiment.base, arms, common), experiment.metric)
-    numbers = seed_numbers(experiment, dict.fromkeys(experiment.arms, 0.0))
-    if unknown := [p.quantity for p in experiment.predictions if p.quantity not in numbers]:
-        raise RegardError(f"{claim.id}: {unknown[0]!r} is no arm, no difference of two, and no sum of its experiment")
-    for name in experiment.pretrained:
-        pretraining_recipe(experiment, name, 1, setup)
-
-
-def pretraining_recipe(experiment: TextExperiment, name: str, seed: int, setup: TextSetup) -> Recipe:
-    base, *overrides = experiment.pretrained[name]
-    return replace(load_recipe(base, [*overrides, *setup.overrides]), seed=seed)
-
-
 def seed_numbers(experiment: TextExperiment, values: Mapping[str, float]) -> dict[str, float]:
     """The arms' metric on one seed, all differences of two arms, and the sums that the experiment names."""
     numbers = dict(values)
     numbers |= {f"{a} less {b}": values[a] - values[b] for a in values for b in values if a != b}
-    sums = {name: {arm: values.get(arm, math.nan) * w for arm, w in weights.items()}
-            for name, weights in experiment.sums.items()}  # fmt: skip
-    return numbers | {name: math.fsum(parts.values()) for name, parts in sums.items()}
+    for name, weights in experiment.sums.items():
+        numbers[name] = math.fsum(values[arm] * weight for arm, weight in weights.items())
+    return numbers
 
 
-# --- running -------------------------------------------------------------------------------------------------------
+class TextRun:
+    """The experiment on text of a claim, in its folder: what is pretrained, and the comparison."""
 
+    def __init__(self, claim: Claim, out: Path, setup: TextSetup) -> None:
+        assert claim.on_text is not None
+        self.id, self.claim, self.experiment, self.setup = claim.id, as_text_claim(claim), claim.on_text, setup
+        digest = hashlib.sha256("\n".join(setup.overrides).encode()).hexdigest()[:8]
+        self.folder = out / (f"trial-{digest}" if setup.overrides else "full") / claim.id
+        self.common = [*COMMON.get(self.experiment.base, ()), *self.experiment.common, *setup.overrides]
 
-def run_text_claims(
-    claims: Sequence[Claim], out: Path, setup: TextSetup, say: Say, seeds: int | None = None
-) -> tuple[list[ClaimResult], bool]:
-    """Train and judge, claim by claim; and whether everything is done, or the time was over before."""
-    for claim in claims:
-        check_experiment(claim, setup, out)
-    results = []
-    for claim in claims:
-        result = ClaimResult(as_text_claim(claim))
-        results.append(result)
-        try:
-            _run_text_claim(claim, result, out, setup, say, seeds)
-        except OutOfTime:
-            say(f"{claim.id}: the time is over; the same command goes on")
-            return results[:-1], False
-        except RegardError as error:
-            result.error = str(error)
-        say(f"{claim.id} {result.outcome if not result.error else f'failed: {result.error}'}")
-    return results, True
+    def arms(self) -> list[Arm]:
+        """With what was pretrained named by the seed's own run folder."""
+        place = f"{self.folder.absolute() / 'pretrained'}/"
+        return [
+            Arm(name, tuple(f"{text.replace('=@', f'={place}')}-{{seed}}" if "=@" in text else text for text in own))
+            for name, own in self.experiment.arms.items()
+        ]
 
+    def pretraining(self, name: str, seed: int) -> Training:
+        base, *overrides = self.experiment.pretrained[name]
+        recipe = replace(load_recipe(base, [*overrides, *self.setup.overrides]), seed=seed)
+        return Training(recipe, self.folder / "pretrained" / f"{name}-{seed}")
 
-def _run_text_claim(
-    claim: Claim, result: ClaimResult, out: Path, setup: TextSetup, say: Say, seeds: int | None
-) -> None:
-    experiment, folder = claim.on_text, setup.folder(out, claim)
-    assert experiment is not None
-    count, arms = seeds or experiment.seeds, arms_of(experiment, folder)
-    while True:
-        _pretrain(experiment, folder, count, setup, say)
-        options = CompareOptions(
-            count, control=experiment.control, metric=experiment.metric, jobs=setup.jobs, device=setup.device,
-            deadline=setup.deadline,
-        )  # fmt: skip
-        common = common_overrides(experiment, setup)
-        comparison = compare_arms(experiment.base, arms, folder / "arms", options, common, say)
-        judge_arms(experiment, comparison.arms, result)
-        straddles = any(each.verdict == "undecided" for each in result.judged)
-        if not straddles or seeds or result.error or count >= experiment.most_seeds:
+    def check(self) -> None:
+        """Its arms are recipes, its metric is theirs, and its predictions are of numbers that there will be."""
+        experiment = self.experiment
+        check_metric(check_arms(experiment.base, self.arms(), self.common), experiment.metric)
+        numbers = seed_numbers(experiment, dict.fromkeys(experiment.arms, 0.0))
+        if unknown := [p.quantity for p in experiment.predictions if p.quantity not in numbers]:
+            raise RegardError(
+                f"{self.id}: {unknown[0]!r} is no arm, no difference of two, and no sum of its experiment"
+            )
+        for name in experiment.pretrained:
+            self.pretraining(name, 1)
+
+    def planned(self) -> tuple[int, int, float]:
+        """How many trainings there are, how many are finished, and the seconds that the others take, one group of
+        `jobs` after the other."""
+        seeds, left, finished = self.experiment.seeds[0], 0, 0
+        for pattern, kinds in (("pretrained/*-*", self.experiment.pretrained), ("arms/*/seed-*", self.experiment.arms)):
+            runs = seeds * len(kinds)
+            done = min(runs, sum(1 for _ in self.folder.glob(f"{pattern}/results.json")))
+            finished, left = finished + done, left + math.ceil((runs - done) / max(1, self.setup.jobs))
+        count = seeds * (len(self.experiment.arms) + len(self.experiment.pretrained))
+        return count, finished, left * self.experiment.seconds
+
+    def run(self, say: Say, seeds: int | None = None) -> ClaimResult:
+        """Train and judge; one more seed while a prediction is undecided."""
+        experiment, setup = self.experiment, self.setup
+        for count in range(seeds or experiment.seeds[0], (seeds or experiment.seeds[1]) + 1):
+            self._pretrain(count, say)
+            options = CompareOptions(
+                count, control=experiment.control, metric=experiment.metric, jobs=setup.jobs, device=setup.device,
+                deadline=setup.deadline,
+            )  # fmt: skip
+            comparison = compare_arms(experiment.base, self.arms(), self.folder / "arms", options, self.common, say)
+            result = self.judged(comparison.arms, comparison.hardware)
+            if result.error or not result.straddles:
+                break
+        return result
+
+    def _pretrain(self, seeds: int, say: Say) -> None:
+        """Every model that arms begin with, on every seed; what is there is not trained again."""
+        trainings = [
+            self.pretraining(name, seed) for name in self.experiment.pretrained for seed in range(1, seeds + 1)
+        ]
+        if not trainings:
             return
-        count += 1
 
+        def show(outcome: Outcome) -> None:
+            if outcome.seconds:
+                say(f"pretrained {outcome.training.run.name}: {outcome.error or f'{outcome.seconds:.0f} s'}")
 
-def _pretrain(experiment: TextExperiment, folder: Path, seeds: int, setup: TextSetup, say: Say) -> None:
-    """Every model that arms begin with, on every seed; what is there is not trained again."""
-    trainings = [
-        Training(pretraining_recipe(experiment, name, seed, setup), folder / "pretrained" / f"{name}-{seed}")
-        for name in experiment.pretrained
-        for seed in range(1, seeds + 1)
-    ]
-    if not trainings:
-        return
+        scratch, setup = self.folder / "recipes", self.setup
+        with os_errors_for(self.folder, "written"):
+            scratch.mkdir(parents=True, exist_ok=True)
+        outcomes = TrainingPool(setup.jobs, setup.device, scratch, setup.deadline).run(trainings, show)
+        if broken := [outcome for outcome in outcomes if outcome.error]:
+            raise RegardError(f"{broken[0].training.run}: {broken[0].error}")
 
-    def show(outcome: Outcome) -> None:
-        if outcome.seconds:
-            say(f"pretrained {outcome.training.run.name}: {outcome.error or f'{outcome.seconds:.0f} s'}")
+    def judged(self, arms: Sequence[ArmResult], hardware: str = "") -> ClaimResult:
+        """The seeds that all arms have, as measurements."""
+        result = ClaimResult(self.claim, hardware=hardware)
+        rows = {row.arm.name: row for row in arms}
+        for seed in sorted(set.intersection(*(set(row.values) for row in rows.values()))):
+            curves: dict[str, Points] = {name: row.curves.get(seed, []) for name, row in rows.items()}
+            numbers = seed_numbers(self.experiment, {name: row.values[seed] for name, row in rows.items()})
+            result.measurements.append(Measurement(numbers, {"loss": curves}))
+        result.seconds = math.fsum(second for row in rows.values() for second in row.seconds)
+        if len(result.measurements) < 2:
+            errors = [sentence for row in rows.values() for sentence in row.errors.values()]
+            result.error = errors[0] if errors else "fewer than two seeds have all arms"
+        else:
+            result.judge()
+        return result
 
-    with os_errors_for(folder, "written"):
-        (folder / "recipes").mkdir(parents=True, exist_ok=True)
-    outcomes = TrainingPool(setup.jobs, setup.device, folder / "recipes", setup.deadline).run(trainings, show)
-    if broken := [outcome for outcome in outcomes if outcome.error]:
-        raise RegardError(f"{broken[0].training.run}: {broken[0].error}")
+    def measured(self) -> ClaimResult | None:
+        """What the finished comparison of this folder says; nothing is trained."""
+        if not (path := self.folder / "arms" / REPORT).exists():
+            return None
+        with contextlib.suppress(DamagedFile):
+            report = read_json(path)
+            return self.judged([_arm_result(row) for row in report["arms"]], report.get("hardware", ""))
+        return None
 
 
 def as_text_claim(claim: Claim) -> Claim:
@@ -171,44 +172,34 @@ def as_text_claim(claim: Claim) -> Claim:
         f"validation text; as much of: {experiment.control}. One corpus and one size of model: other ones may differ."
     )
     text = replace(claim, kind="text", predictions=experiment.predictions, depends_on=depends, figures=CURVES)
-    return replace(text, faults={}, seeds=experiment.seeds, most_seeds=experiment.most_seeds)
+    return replace(text, faults={}, seeds=experiment.seeds)
 
 
-def judge_arms(experiment: TextExperiment, arms: Sequence[ArmResult], result: ClaimResult) -> None:
-    """Seeds that all arms have, as measurements."""
-    rows = {row.arm.name: row for row in arms}
-    seeds = sorted(set.intersection(*(set(row.values) for row in rows.values())))
-    result.measurements = []
-    for seed in seeds:
-        curves: dict[str, Points] = {
-            name: [(float(step), loss) for step, loss in row.curves.get(seed, [])] for name, row in rows.items()
-        }
-        numbers = seed_numbers(experiment, {name: row.values[seed] for name, row in rows.items()})
-        result.measurements.append(Measurement(numbers, {"loss": curves}))
-    result.seconds = math.fsum(second for row in rows.values() for second in row.seconds)
-    if len(seeds) < 2:
-        errors = [sentence for row in rows.values() for sentence in row.errors.values()]
-        result.error = errors[0] if errors else "fewer than two seeds have all arms"
-        return
-    result.verdict, result.judged = judge(result.claim, result.measurements)
-
-
-# --- what there is -------------------------------------------------------------------------------------------------
+def run_text_claims(
+    claims: Sequence[Claim], out: Path, setup: TextSetup, say: Say, seeds: int | None = None
+) -> tuple[list[ClaimResult], bool]:
+    """Train and judge, claim by claim; and whether everything is done, or the time was over before."""
+    runs = [TextRun(claim, out, setup) for claim in claims]
+    for run in runs:
+        run.check()
+    results: list[ClaimResult] = []
+    for run in runs:
+        try:
+            result = run.run(say, seeds)
+        except OutOfTime:
+            say(f"{run.id}: the time is over; the same command goes on")
+            return results, False
+        except RegardError as error:
+            result = ClaimResult(run.claim, error=str(error))
+        results.append(result)
+        say(f"{run.id} {result.outcome if not result.error else f'failed: {result.error}'}")
+    return results, True
 
 
 def measured_text_results(claims: Sequence[Claim], out: Path) -> list[ClaimResult]:
-    """The claims whose comparison on text is finished in this folder, judged; nothing is trained."""
-    results = []
-    for claim in claims:
-        report = TextSetup().folder(out, claim) / "arms" / REPORT
-        if claim.on_text is None or not report.exists():
-            continue
-        result = ClaimResult(as_text_claim(claim))
-        with contextlib.suppress(DamagedFile):
-            judge_arms(claim.on_text, [_arm_result(row) for row in read_json(report)["arms"]], result)
-        if result.verdict is not None:
-            results.append(result)
-    return results
+    """The claims whose comparison on text is finished in this folder, judged."""
+    found = [TextRun(claim, out, TextSetup()).measured() for claim in claims if claim.on_text]
+    return [result for result in found if result is not None and result.verdict is not None]
 
 
 def _arm_result(row: Json) -> ArmResult:
@@ -216,19 +207,6 @@ def _arm_result(row: Json) -> ArmResult:
     values = {int(seed): float(value) for seed, value in row["values"].items()}
     curves = {int(seed): [(int(step), float(loss)) for step, loss in points] for seed, points in row["curves"].items()}
     return ArmResult(Arm(row["arm"], tuple(row["overrides"])), values, seconds=list(row["seconds"]), curves=curves)
-
-
-def planned_runs(claim: Claim, setup: TextSetup, out: Path) -> tuple[int, int, float]:
-    """How many trainings an experiment has, how many are finished, and the seconds that the others take."""
-    experiment = claim.on_text
-    assert experiment is not None
-    folder = setup.folder(out, claim)
-    runs = experiment.seeds * (len(experiment.arms) + len(experiment.pretrained))
-    done = sum(1 for _ in folder.glob("*/*/seed-*/results.json")) + sum(
-        1 for _ in folder.glob("pretrained/*/results.json")
-    )
-    left = max(0, runs - done)
-    return runs, min(done, runs), left * experiment.seconds / max(1, setup.jobs)
 
 
 def end_time(minutes: float | None) -> float | None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, cast
 
@@ -9,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.lab.claim import Points
 from regard.nn import EncoderLayer, FeedForward, MultiHeadAttention, build_position
 from regard.nn.embedding import Embedding
 from regard.nn.layout import Layout
@@ -69,6 +71,68 @@ class TinyEncoder(nn.Module):
         return self.output(self.states(ids, mask))
 
 
+def attention_alone(entries: int, size: int, heads: int, classes: int) -> TinyEncoder:
+    """One attention without residual, norm and feed-forward network: what is said comes through its heads."""
+    return TinyEncoder(
+        entries, size, heads=heads, residual="none", feed_forward=False, norm="none", classes=classes
+    )  # fmt: skip
+
+
+# --- training ------------------------------------------------------------------------------------------------------
+
+Draw = Callable[[], tuple[Tensor, Tensor]]  # inputs and labels (−100: none)
+
+
+def descend(model: nn.Module, loss: Callable[[], Tensor], steps: int, rate: float, warmup: float = 20) -> list[float]:
+    """Train by AdamW; the losses."""
+    optimiser = torch.optim.AdamW(model.parameters(), rate, betas=(0.9, 0.98))
+    losses = []
+    for step in range(1, steps + 1):
+        for group in optimiser.param_groups:
+            group["lr"] = rate * min(1, step / warmup) * (1 - 0.9 * step / steps)
+        now = loss()
+        optimiser.zero_grad()
+        now.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        losses.append(float(now.detach()))
+    return losses
+
+
+def fit(model: nn.Module, draw: Draw, steps: int, rate: float) -> list[float]:
+    """Train on what `draw` gives; the losses."""
+
+    def loss() -> Tensor:
+        ids, labels = draw()
+        return F.cross_entropy(model(ids).flatten(0, -2), labels.flatten(), ignore_index=-100)
+
+    return descend(model, loss, steps, rate)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A trained model, with the losses of its training."""
+
+    model: Any  # any module; `Any` lets a claim call its own methods
+    losses: list[float]
+
+    @torch.no_grad()
+    def right(self, ids: Tensor, labels: Tensor) -> float:
+        """Share of the labels that the model gives."""
+        guesses, real = self.model.eval()(ids).argmax(-1), labels != -100
+        return float((guesses == labels)[real].double().mean())
+
+    def curve(self, every: int = 5) -> Points:
+        return [(float(n), self.losses[n]) for n in range(0, len(self.losses), every)]
+
+
+def learned(seed: int, build: Callable[[], nn.Module], draw: Draw, steps: int, rate: float) -> Learned:
+    """What `build` makes and `draw` gives, by this seed alone: arms of a seed begin alike and see the same."""
+    torch.manual_seed(seed)
+    model = build()
+    return Learned(model, fit(model, draw, steps, rate))
+
+
 def previous_word(entries: int, length: int, rows: int = 32, circle: bool = False) -> tuple[Tensor, Tensor]:
     """Name the word before: no bag of words can, nor a relation without a direction.
 
@@ -81,49 +145,36 @@ def previous_word(entries: int, length: int, rows: int = 32, circle: bool = Fals
     return ids, labels
 
 
-def fit(
-    model: nn.Module, draw: Callable[[], tuple[Tensor, Tensor]], steps: int, rate: float = 3e-3, warmup: int = 20
-) -> list[float]:
-    """Train on what `draw` gives, inputs and labels (−100: none), by AdamW; the losses."""
-    optimiser = torch.optim.AdamW(model.parameters(), rate, betas=(0.9, 0.98))
-    losses = []
-    for step in range(1, steps + 1):
-        for group in optimiser.param_groups:
-            group["lr"] = rate * min(1, step / warmup) * (1 - 0.9 * step / steps)
-        ids, labels = draw()
-        loss = F.cross_entropy(model(ids).flatten(0, -2), labels.flatten(), ignore_index=-100)
-        optimiser.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        losses.append(float(loss.detach()))
-    return losses
+# --- times ---------------------------------------------------------------------------------------------------------
 
 
-@torch.no_grad()
-def share_right(model: nn.Module, ids: Tensor, labels: Tensor) -> float:
-    """Share of the labels that the model gives."""
-    was_training = model.training
-    model.eval()
-    guesses = model(ids).argmax(-1)
-    model.train(was_training)
-    real = labels != -100
-    return float((guesses == labels)[real].double().mean())
-
-
-def cpu_seconds(work: Callable[[], object], rounds: int = 5) -> float:
-    """The least CPU time of some rounds: what else the machine does hardly counts."""
+def seconds_of(work: Callable[[], object], rounds: int = 5) -> float:
+    """The least time of some rounds, on torch's default device: CPU time, so that what else the machine does hardly
+    counts; on a GPU until it is done."""
+    gpu = torch.get_default_device().type == "cuda"
+    clock = time.perf_counter if gpu else time.process_time
     work()
     times = []
     for _ in range(rounds):
-        began = time.process_time()
+        if gpu:
+            torch.cuda.synchronize()
+        began = clock()
         work()
-        times.append(time.process_time() - began)
+        if gpu:
+            torch.cuda.synchronize()
+        times.append(clock() - began)
     return max(min(times), 1e-9)
 
 
-def slope(x: list[float], y: list[float]) -> float:
-    """The exponent p of y ∝ xᵖ, by least squares of the logarithms."""
+# --- numbers -------------------------------------------------------------------------------------------------------
+
+
+def points(x: Sequence[float], y: Sequence[float]) -> Points:
+    return [(float(a), b) for a, b in zip(x, y, strict=True)]
+
+
+def exponent(x: Sequence[float], y: Sequence[float]) -> float:
+    """p of y ∝ xᵖ, by least squares of the logarithms."""
     a, b = torch.tensor(x, dtype=torch.float64).log(), torch.tensor(y, dtype=torch.float64).log()
     a, b = a - a.mean(), b - b.mean()
     return float((a * b).sum() / (a * a).sum())

@@ -6,6 +6,7 @@ Each run folder is an ordinary one, so a killed comparison goes on where it stop
 import contextlib
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -16,6 +17,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
+from regard import __version__
+from regard.device import device_name, pick_device
 from regard.errors import RegardError
 from regard.io.atomic import atomic_write
 from regard.io.files import DamagedFile, os_errors_for, read_json
@@ -169,3 +174,11 @@ def sigterm_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def hardware(device: str) -> str:
+    """What a device is, and what computes on it."""
+    kind = pick_device(device)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    name = f"{cores} CPU cores ({platform.machine()})" if kind.type == "cpu" else device_name(kind)
+    return f"{name}, torch {torch.__version__}, regard {__version__}"

@@ -14,7 +14,10 @@ Jobs = Annotated[
     int, Option(min=0, help="Seeds side by side. Default: one a core; of --budget full, 10 trainings on a GPU.")
 ]
 Budget = Annotated[str, Option(help="quick: on the CPU; full: on real text, for a GPU.")]
-LabDevice = Annotated[str, Option(help="Of --budget full. Default: what there is; quick is measured on the CPU.")]
+LabDevice = Annotated[
+    str,
+    Option(help="Default: the CPU; of --budget full what there is. quick: only of what measures time (C1 C2 C15 C21)."),
+]
 LabOverrides = Annotated[
     list[str],
     Option("--set", metavar="KEY=VALUE", help="Of --budget full: override every recipe; a trial without a verdict."),
@@ -57,13 +60,16 @@ def lab_run(
         float | None, Option(help="Of --budget full: save and end after so many, with status 3; run it again to go on.")
     ] = None,
     fault: Annotated[str, Option(help="Plant a fault that the claim names: its verdict must turn.")] = "",
+    trees: Annotated[
+        Path | None, Option(metavar="FILE", help="Of C26: a CoNLL-U file, in place of the embedded corpus's trees.")
+    ] = None,
     seeds: Annotated[int | None, Option(min=1, help="So many. Default: 3 or 5, to 10 while undecided.")] = None,
     as_json: Json = False,
 ) -> None:
     """Measure claims, and say of each: confirmed, refuted, depends or undecided, with numbers and intervals."""
     from regard.cli.lab.claims import run_lab
 
-    run_lab(claims or [], budget, out, device, jobs, fault, seeds, as_json, overrides, minutes)
+    run_lab(claims or [], budget, out, device, jobs, fault, trees, seeds, as_json, overrides, minutes)
 
 
 @lab.command("report")

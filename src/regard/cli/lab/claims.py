@@ -16,16 +16,7 @@ from regard.lab.claim import Claim, Setup
 from regard.lab.registry import chosen_claims, claim_ids, find_claim
 from regard.lab.report import html_page, markdown_report, page_data
 from regard.lab.runner import BUDGETS, ClaimResult, measured_results, measured_seeds, run_claims
-from regard.lab.text import (
-    JOBS,
-    TextSetup,
-    check_experiment,
-    end_time,
-    measured_text_results,
-    planned_runs,
-    run_text_claims,
-    text_claims,
-)  # fmt: skip
+from regard.lab.text import JOBS, TextRun, TextSetup, end_time, measured_text_results, run_text_claims, text_claims
 from regard.reporting import Json
 
 UNFINISHED = 3  # the exit status where the time was over before the work was done
@@ -84,10 +75,11 @@ def _quick_plan(claims: list[Claim], out: Path, device: str, jobs: int) -> tuple
     rows, left = list[Json](), 0.0
     for claim in claims:
         done = measured_seeds(out, claim, Setup(device))
-        seconds = claim.seconds * max(0, claim.seeds - done)
+        seeds, most_seeds = claim.seeds
+        seconds = claim.seconds * max(0, seeds - done)
         left += seconds / (1 if claim.timed else _jobs(jobs))
-        most = claim.seconds * (claim.most_seeds - min(claim.seeds, claim.most_seeds))
-        rows.append({"id": claim.id, "title": claim.title, "kind": claim.kind, "seeds": claim.seeds, "measured": done,
+        most = claim.seconds * (most_seeds - seeds)
+        rows.append({"id": claim.id, "title": claim.title, "kind": claim.kind, "seeds": seeds, "measured": done,
                      "seconds": round(seconds, 1), "seconds_while_undecided": round(most, 1)})  # fmt: skip
     return rows, left / 60
 
@@ -95,12 +87,12 @@ def _quick_plan(claims: list[Claim], out: Path, device: str, jobs: int) -> tuple
 def _full_plan(claims: list[Claim], setup: TextSetup, out: Path) -> tuple[list[Json], float]:
     rows, left = list[Json](), 0.0
     for claim in claims:
-        check_experiment(claim, setup, out)
-        runs, done, seconds = planned_runs(claim, setup, out)
+        text = TextRun(claim, out, setup)
+        text.check()
+        runs, done, seconds = text.planned()
         left += seconds
-        experiment = claim.on_text
-        assert experiment is not None
-        rows.append({"id": claim.id, "title": claim.title, "base": experiment.base, "arms": len(experiment.arms),
+        base, arms = text.experiment.base, len(text.experiment.arms)
+        rows.append({"id": claim.id, "title": claim.title, "base": base, "arms": arms,
                      "runs": runs, "finished": done, "minutes": round(seconds / 60, 1)})  # fmt: skip
     return rows, left / 60
 
@@ -113,23 +105,24 @@ def _check_budget(budget: str, overrides: list[str], minutes: float | None) -> N
 
 
 def run_lab(
-    names: list[str], budget: str, out: Path, device: str, jobs: int, fault: str, seeds: int | None, as_json: bool,
-    overrides: list[str], minutes: float | None,
+    names: list[str], budget: str, out: Path, device: str, jobs: int, fault: str, trees: Path | None,
+    seeds: int | None, as_json: bool, overrides: list[str], minutes: float | None,
 ) -> None:  # fmt: skip
     _check_budget(budget, overrides, minutes)
     if seeds == 1:
         raise RegardError("one seed gives no verdict; leave --seeds out, or give 2 or more")
     claims, done = chosen_claims(names), True
     if budget == "full":
-        if fault:
-            raise RegardError("--fault is planted in quick experiments; leave it out, or write --budget quick")
+        if fault or trees:
+            raise RegardError("--fault and --trees are of the quick experiments; leave them out, or the --budget")
         side_by_side = jobs or (JOBS if pick_device(device or "auto").type == "cuda" else max(1, _jobs(0) // 2))
         setup = TextSetup(device or "auto", side_by_side, tuple(overrides), end_time(minutes))
         results, done = run_text_claims(text_claims(claims, "all" in names), out, setup, warn, seeds)
-    elif device not in ("", "cpu"):
-        raise RegardError(f"--device {device}: the quick experiments are measured on the CPU; leave it out")
     else:
-        results = run_claims(claims, out, Setup("cpu", fault), _jobs(jobs), warn, seeds)
+        pick_device(device or "cpu")
+        results = run_claims(
+            claims, out, Setup(device or "cpu", fault, str(trees or "")), _jobs(jobs), warn, seeds
+        )  # fmt: skip
     if as_json:
         print(json.dumps(json_safe(page_data(results)), indent=1, ensure_ascii=False))
     else:
@@ -149,14 +142,14 @@ def print_results(results: list[ClaimResult]) -> None:
     console, colours = Console(), {"confirmed": "green", "refuted": "red", "depends": "yellow"}
     for result in results:
         colour = colours.get(str(result.verdict), "")
-        console.print(f"{result.claim.id}  {result.claim.title}: ", style="bold", end="", highlight=False)
+        console.print(f"{result.name}  {result.claim.title}: ", style="bold", end="", highlight=False)
         console.print(result.outcome, style=f"bold {colour}", end="", highlight=False)
         console.print(f"  ({plural(len(result.measurements), 'seed')})", style="dim", highlight=False)
         if result.error:
             console.print(f"    {result.error}", highlight=False, markup=False, soft_wrap=True)
         for each in result.judged:
             p = each.prediction
-            setting = f" ({p.setting})" if p.setting else ""
+            setting = f" ({p.place})" if p.place else ""
             console.print(f"    {each.verdict:9}  ", style=colours.get(each.verdict, ""), end="", highlight=False)
             console.print(f"{p.sentence}{setting}", highlight=False, markup=False, soft_wrap=True)
             found = f"predicted {p.inequality}, measured {each.interval.format()}"
@@ -168,7 +161,7 @@ def report_lab(out: Path, page: Path | None, as_json: bool) -> None:
     if not (out / "parts").is_dir() and not (out / "full").is_dir():
         raise RegardError(f"{out}: nothing was measured there; begin with `regard lab run all --out {out}`")
     claims = [find_claim(name) for name in claim_ids()]
-    results = [*measured_results(claims, out, Setup()), *measured_text_results(claims, out)]
+    results = [*measured_results(claims, out), *measured_text_results(claims, out)]
     results.sort(key=lambda result: int(result.claim.id[1:]))
     if not results:
         raise RegardError(f"{out}: no claim is measured by this version; run `regard lab run all --out {out}`")

@@ -43,7 +43,7 @@ def compare_recipes(
     with atomic_write(folder / "table.md") as file:
         file.write(markdown(comparison))
     if as_json:
-        print(json.dumps(comparison.json(), indent=1, ensure_ascii=False))
+        print(json.dumps(json_safe(comparison.json()), indent=1, ensure_ascii=False))
     else:
         print_comparison(comparison)
         warn(f"{folder} has the runs, table.md, compare.json, curves.svg and differences.svg")

@@ -2,9 +2,9 @@
 
 import torch
 
-from regard.config import parse_config, to_node
-from regard.lab.claim import Claim, Figure, Measurement, PredictedRange, Setup, TextExperiment
-from regard.lab.corpus import entries, fit_translator, translation_loss
+from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, at_least, at_most
+from regard.lab.corpus import fit_translator, tiny_translator, translation_loss
+from regard.lab.tiny import points
 from regard.models.transformer import TransformerConfig
 
 STEPS, SIZE = 250, 32
@@ -15,21 +15,21 @@ def loss_with(seed: int, own: int, cross: int, narrow: bool = False) -> float:
     """Of a model with so many heads; `narrow`: one head in self-attention has keys of one number."""
     torch.manual_seed(seed)
     keys_of_own = {"heads": own, "d_k": 1} if narrow and own == 1 else {"heads": own}
-    attention = {"encoder": keys_of_own, "decoder": keys_of_own, "cross": {"heads": cross}}
-    keys = {"layers": 1, "size": SIZE, "inner": 2 * SIZE, "heads": 4, "dropout": 0.0, "init": "xavier",
-            "share": "target", "attention": attention}  # fmt: skip
-    model = parse_config(TransformerConfig, to_node(keys, "C29")).build(entries(), entries("target"))
+    model = tiny_translator(
+        TransformerConfig, layers=1, size=SIZE, inner=2 * SIZE, heads=4, dropout=0.0, init="xavier",
+        attention={"encoder": keys_of_own, "decoder": keys_of_own, "cross": {"heads": cross}},
+    )  # fmt: skip
     fit_translator(model, STEPS, 8e-3, 32)
     return translation_loss(model)
 
 
-def _measure(seed: int, setup: Setup) -> Measurement:
-    narrow = setup.fault == "one head in self-attention is narrow"
-    losses = {name: loss_with(seed, own, cross, narrow) for name, (own, cross) in ARMS.items()}
-    cross, own = (losses[name] - losses["four"] for name in ("one in cross", "one in self"))
-    points = [(float(n), loss) for n, loss in enumerate(losses.values())]
-    numbers = {"cross less self": cross - own, "more than four": losses["four"] - losses["eight"]}
-    return Measurement(numbers, {"loss": {"": points}})
+def measure(seed: int, setup: Setup) -> Measurement:
+    losses = {name: loss_with(seed, own, cross, bool(setup.fault)) for name, (own, cross) in ARMS.items()}
+    numbers = {
+        "cross less self": (losses["one in cross"] - losses["four"]) - (losses["one in self"] - losses["four"]),
+        "more than four": losses["four"] - losses["eight"],
+    }
+    return Measurement(numbers, {"loss": {"": points(range(len(losses)), [*losses.values()])}})
 
 
 CLAIM = Claim(
@@ -39,22 +39,16 @@ CLAIM = Claim(
     source="notes 000; Michel 2019",
     kind="screen",
     predictions=(
-        PredictedRange(
-            "cross less self", "what one head in place of four costs in cross-attention, less what it costs in "
-            "self-attention, in nats a word: at least 0.01", 0.01, setting="cross-attention",
-        ),
-        PredictedRange(
-            "more than four", "loss with four heads less that with eight: at most 0.01", high=0.01,
-            setting="eight heads",
-        ),
+        at_least("cross less self", "what one head in place of four costs in cross-attention, less what it costs in "
+                 "self-attention, in nats a word", 0.01),
+        at_most("more than four", "loss with four heads less that with eight", 0.01),
     ),
-    measure=_measure,
+    measure=measure,
     seconds=10.0,
-    seeds=3,
-    most_seeds=6,
+    seeds=(3, 6),
     depends_on="One layer each of encoder and decoder, 32 wide, 250 steps on the embedded corpus, whose sentences are "
     "short: what a head has to tell apart there is little.",
-    figures=(Figure("loss", "0 four, 1 one in cross, 2 one in self, 3 eight", "heads", "nats a word"),),
+    figures=(Figure("loss", "loss by the heads of self- and cross-attention", "", "nats a word", names=tuple(ARMS)),),
     faults={"one head in self-attention is narrow": "where self-attention has one head, its keys are one number"},
     on_text=TextExperiment(
         "multi30k-en-de",
@@ -65,12 +59,10 @@ CLAIM = Claim(
             "eight": ("model.heads=8",),
         },
         (
-            PredictedRange("cross less self", "loss that one head costs in cross less in self-attention: at least 0.01",
-                           0.01, setting="cross-attention"),
-            PredictedRange("four less eight", "loss with four heads less that with eight: at most 0.01", high=0.01,
-                           setting="eight heads"),
+            at_least("cross less self", "loss that one head costs in cross less in self-attention", 0.01),
+            at_most("four less eight", "loss with four heads less that with eight", 0.01),
         ),
         sums={"cross less self": {"one in cross": 1, "one in self": -1}},
-        most_seeds=8,
+        seeds=(5, 8),
     ),
 )  # fmt: skip

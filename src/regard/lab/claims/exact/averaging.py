@@ -3,10 +3,14 @@
 import torch
 from torch import Tensor
 
-from regard.lab.claim import Claim, Figure, Measurement, Points, PredictedRange, Setup
-from regard.lab.tiny import attention_layer
+from regard.lab.claim import Claim, Figure, Measurement, Setup, at_most
+from regard.lab.tiny import attention_layer, points
 
 SIZE, LENGTH, DEPTH, HEADS = 64, 24, 12, 4
+SQUARE = {
+    "attention alone": ("none", False), "feed-forward": ("none", True), "residual": ("pre_norm", False),
+    "residual and feed-forward": ("pre_norm", True),
+}  # fmt: skip
 
 
 def distance_to_average(x: Tensor) -> float:
@@ -15,24 +19,23 @@ def distance_to_average(x: Tensor) -> float:
 
 
 @torch.no_grad()
-def differences_by_depth(residual: str, feed_forward: bool, fault: str) -> list[float]:
+def differences_by_depth(residual: str, feed_forward: bool) -> list[float]:
     """After every layer of a fresh stack, by fresh weights of the usual size."""
     x = torch.nn.functional.layer_norm(torch.randn(4, LENGTH, SIZE), (SIZE,))
     found = [distance_to_average(x)]
     for _ in range(DEPTH):
-        kept = "pre_norm" if fault == "a residual everywhere" else residual
-        x = attention_layer(SIZE, HEADS, feed_forward, kept)(x)
+        x = attention_layer(SIZE, HEADS, feed_forward, residual)(x)
         found.append(distance_to_average(x))
     return found
 
 
-def _measure(seed: int, setup: Setup) -> Measurement:
-    square = {
-        "attention alone": ("none", False), "feed-forward": ("none", True), "residual": ("pre_norm", False),
-        "residual and feed-forward": ("pre_norm", True),
-    }  # fmt: skip
-    found = {name: differences_by_depth(*choices, setup.fault) for name, choices in square.items()}
-    curves: dict[str, Points] = {name: [(float(n), v) for n, v in enumerate(values)] for name, values in found.items()}
+def measure(seed: int, setup: Setup) -> Measurement:
+    everywhere = setup.fault == "a residual everywhere"
+    found = {
+        name: differences_by_depth("pre_norm" if everywhere else residual, feed_forward)
+        for name, (residual, feed_forward) in SQUARE.items()
+    }
+    curves = {name: points(range(DEPTH + 1), values) for name, values in found.items()}
     return Measurement({name: values[-1] for name, values in found.items()}, {"depth": curves})
 
 
@@ -43,16 +46,11 @@ CLAIM = Claim(
     source="notes 000 (“It’s all just weighted averages”)",
     kind="exact",
     predictions=(
-        PredictedRange(
-            "attention alone", f"what is left of the words' differences after {DEPTH} layers, no residual: at most 5%",
-            0, 0.05, "without residual",
-        ),
-        PredictedRange(
-            "residual", "the same with residual connections, still without feed-forward: at most 5%",
-            0, 0.05, "with residual",
-        ),
+        at_most("attention alone", f"what is left of the words' differences after {DEPTH} layers, no residual", 0.05,
+                "without residual"),
+        at_most("residual", "the same with residual connections, still without feed-forward", 0.05, "with residual"),
     ),
-    measure=_measure,
+    measure=measure,
     seconds=0.1,
     depends_on="The residual, not the feed-forward network, keeps words apart: without one, the network's presence "
     "hardly helps (see the curves); with one, attention alone keeps them. Fresh weights, no training: "

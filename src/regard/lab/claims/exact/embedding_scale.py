@@ -3,11 +3,13 @@
 import torch
 
 from regard.config import parse_config
-from regard.lab.claim import Claim, Figure, Measurement, Points, PredictedRange, Setup
+from regard.lab.claim import Claim, Figure, Measurement, PredictedRange, Setup, at_most
+from regard.lab.tiny import points
 from regard.models import TransformerConfig
 from regard.nn import sinusoids
 
 SIZES, WORDS = [64, 256, 512], 1000
+INITS = {"xavier": "words of deviation d^−½", "normal": "words of deviation 0.02"}
 
 
 def ratio(size: int, init: str, scale: bool) -> float:
@@ -19,19 +21,15 @@ def ratio(size: int, init: str, scale: bool) -> float:
 
 
 @torch.no_grad()
-def _measure(seed: int, setup: Setup) -> Measurement:
-    numbers, curves = {}, {}
-    for init in ("xavier", "normal"):
-        for scale in (True, False):
-            values = [ratio(size, init, scale and setup.fault != "no factor") for size in SIZES]
-            name = f"{init}, {'× √d' if scale else 'as they are'}"
-            numbers[name] = values[-1]
-            curves[name] = [(float(size), value) for size, value in zip(SIZES, values, strict=True)]
-    found: dict[str, dict[str, Points]] = {"ratio": curves}
-    return Measurement(numbers, found)
+def measure(seed: int, setup: Setup) -> Measurement:
+    found = {
+        f"{init}, {name}": [ratio(size, init, scale and not setup.fault) for size in SIZES]
+        for init in INITS
+        for name, scale in (("× √d", True), ("as they are", False))
+    }
+    curves = {name: points(SIZES, values) for name, values in found.items()}
+    return Measurement({name: values[-1] for name, values in found.items()}, {"ratio": curves})
 
-
-_INITS = {"xavier": "words of deviation d^−½", "normal": "words of deviation 0.02"}
 
 CLAIM = Claim(
     id="C14",
@@ -41,15 +39,13 @@ CLAIM = Claim(
     kind="exact",
     predictions=tuple(
         prediction
-        for init, words in _INITS.items()
+        for init, words in INITS.items()
         for prediction in (
-            PredictedRange(
-                f"{init}, × √d", f"words × √d against positions, d = 512, {words}: within a factor of 2", 0.5, 2, words
-            ),
-            PredictedRange(f"{init}, as they are", "the same without the factor: at most a fifth", 0, 0.2, words),
+            PredictedRange(f"{init}, × √d", "norm of words × √d against that of positions, d = 512", 0.5, 2, words),
+            at_most(f"{init}, as they are", "the same without the factor", 0.2, words),
         )
     ),
-    measure=_measure,
+    measure=measure,
     seconds=0.3,
     depends_on="Sizes of fresh weights. Both common inits are balanced at d = 512 by the factor; without it positions "
     "drown the words. With 0.02 the ratio grows with √d, so it holds for models of about that size. A note says that "

@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from regard.lab.claim import Claim, Figure, Measurement, PredictedRange, Setup
-from regard.lab.tiny import TinyEncoder, fit, previous_word, share_right
+from regard.lab.claim import Claim, Figure, Measurement, Setup, at_least, at_most
+from regard.lab.tiny import TinyEncoder, learned, points, previous_word
 
 ENTRIES, LENGTH, STEPS = 12, 10, 350
 POSITIONS: dict[str, str | dict[str, object]] = {
@@ -22,24 +22,22 @@ def change_when_moved(model: nn.Module) -> float:
         return float((model(ids[:, order]) - model(ids)[:, order]).norm() / model(ids).norm())
 
 
-def _measure(seed: int, setup: Setup) -> Measurement:
-    dropped = setup.fault == "dropped positions"
-    wanted = {name: "none" if dropped else value for name, value in POSITIONS.items()}
+def measure(seed: int, setup: Setup) -> Measurement:
+    positions = {name: "none" if setup.fault else value for name, value in POSITIONS.items()}
     numbers = {
         "encoder, none": change_when_moved(TinyEncoder(ENTRIES, layers=2, position="none")),
-        "encoder, sinusoidal": change_when_moved(TinyEncoder(ENTRIES, layers=2, position=wanted["sinusoidal"])),
+        "encoder, sinusoidal": change_when_moved(TinyEncoder(ENTRIES, layers=2, position=positions["sinusoidal"])),
         "decoder, none": change_when_moved(TinyEncoder(ENTRIES, layers=2, position="none", causal=True)),
     }
-    right: list[float] = []
     test = previous_word(ENTRIES, LENGTH)
-    for position in wanted.values():
-        torch.manual_seed(seed)
-        model = TinyEncoder(ENTRIES, position=position)
-        fit(model, lambda: previous_word(ENTRIES, LENGTH), STEPS, 5e-3)
-        right.append(share_right(model, *test))
+
+    def accuracy(position: str | dict[str, object]) -> float:
+        build, draw = lambda: TinyEncoder(ENTRIES, position=position), lambda: previous_word(ENTRIES, LENGTH)
+        return learned(seed, build, draw, STEPS, 5e-3).right(*test)
+
+    right = [accuracy(position) for position in positions.values()]
     numbers["task, none"], numbers["task, worst position"] = right[0], min(right[1:])
-    curves = {"task": {"accuracy": [(float(n), value) for n, value in enumerate(right)]}}
-    return Measurement(numbers, curves)
+    return Measurement(numbers, {"task": {"": points(range(len(right)), right)}})
 
 
 CLAIM = Claim(
@@ -49,21 +47,17 @@ CLAIM = Claim(
     source="notes 000; Vaswani 2017, 3.5",
     kind="exact",
     predictions=(
-        PredictedRange(
-            "encoder, none", "change of an encoder without positions when words are moved: rounding", 0, 1e-12
-        ),
-        PredictedRange("encoder, sinusoidal", "the same with sinusoidal positions: at least 5%", 0.05),
-        PredictedRange("decoder, none", "the same in a causal decoder without positions: at least 5%", 0.05),
-        PredictedRange("task, none", "accuracy of naming the word before, without positions: at most 0.3", 0, 0.3),
-        PredictedRange(
-            "task, worst position", "the same, the worst of sinusoidal, learned, relative, rotary: at least 0.9", 0.9
-        ),
+        at_most("encoder, none", "change of an encoder without positions when words are moved: rounding", 1e-12),
+        at_least("encoder, sinusoidal", "the same with sinusoidal positions", 0.05),
+        at_least("decoder, none", "the same in a causal decoder without positions", 0.05),
+        at_most("task, none", "accuracy of naming the word before, without positions", 0.3),
+        at_least("task, worst position", "the same, the worst of sinusoidal, learned, relative, rotary", 0.9),
     ),
-    measure=_measure,
+    measure=measure,
     seconds=5.0,
     depends_on="True of an encoder. A causal decoder knows order without any position, since each word sees another "
     "number of words: so 'attention ignores order' is said of attention without a mask. The task is a constructed one, "
     "with one layer and ten words.",
-    figures=(Figure("task", "0 none, 1 sinusoidal, 2 learned, 3 relative, 4 rotary", "position", "accuracy"),),
+    figures=(Figure("task", "naming the word before", "position", "accuracy", names=tuple(POSITIONS)),),
     faults={"dropped positions": "every position is `none`"},
 )
