@@ -8,7 +8,8 @@ two together.
 import re
 from typing import TypeVar
 
-from parts import Part
+from parts import LEADS, Part
+from parts import PARTS as ENGLISH_PARTS
 
 NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 T = TypeVar("T")
@@ -91,6 +92,8 @@ _SST2 = {
     "ulmfit": ("ULMFiT", "准确率 {accuracy:.2f}"),
 }
 
+_CHARACTERS = "每字符 {bits_per_character:.3f} 比特；训练 {minutes:.1f} 分钟"
+
 _LONG = (
     "完整 {full:.2f} ± {full_error:.2f}，window(256) {window:.2f} ± {window_error:.2f}，BigBird {bigbird:.2f} ± "
     "{bigbird_error:.2f}，Linformer {linformer:.2f} ± {linformer_error:.2f}，步长卷积 "
@@ -118,8 +121,36 @@ PARTS = {  # title, figure
     "long-layer": ("一层，512 到 65,536 个词元：用时随长度增长的指数", _LONG),
     "long-model": (
         "用长序列训练 BERT base，BigBird 与完整注意力相比",
-        "4,096 个词元时速度是 {times_4096:.2f} 倍，16,384 时是 {times_16384:.1f} 倍：{tokens_per_second:,.0f} 词元/秒",
+        "4,096 个词元时速度是 {times_4096:.2f} 倍，16,384 时是 {times_16384:.1f} 倍，{tokens_per_second:,.0f} 词元/秒，"
+        "65,536 时是 {times_65536:.1f} 倍",
     ),
+    "long-decode": (
+        "65,536 个词元之后解码一步，GPT-2 small，四行",
+        "完整 {full_ms:.1f} 毫秒，缓存 {full_mb:,.0f} MB；window(256) {window_ms:.1f} 毫秒，{window_mb:,.0f} MB；"
+        "步长卷积 {strided_conv_ms:.1f} 毫秒，{strided_conv_mb:,.0f} MB",
+    ),
+    **{
+        f"long-leads-{arm}-{length}-{choose}": (
+            f"WikiText-2 的文章首段：{arm}，{length:,} 个词元，{choose}",
+            "每个词元 {loss:.3f} 奈特，{low:.3f} 到 {high:.3f}",
+        )
+        for arm, length, choose in LEADS
+    },
+    **{
+        part.name: (
+            part.title.replace("SQuAD, answers after the first 512 words: ", "SQuAD，答案在前 512 个词之后："),
+            part.figure.replace("; ", "；").replace(", ", "，").replace(" s；", " 秒；"),
+        )
+        for part in ENGLISH_PARTS
+        if part.name.startswith("long-answers")
+    },
+    "long-memory": (
+        "WikiText-2，每段 64 个词元，记忆 64 个",
+        "困惑度比各段分开读低 {gain:.1%}，与每次滑动 8 个词元的窗口相差 {above_windows:+.2%}，"
+        "速度是它的 {times:.0f} 倍",
+    ),
+    "long-characters": ("WikiText-2 逐字符，24 层，有辅助损失", _CHARACTERS),
+    "long-characters-plain": ("WikiText-2 逐字符，24 层，没有", _CHARACTERS),
     "decoding-64": (
         "解码，base，批次 64，束宽 4",
         "{beam4_tokens_per_second:,.0f} 词元/秒，Hugging Face generate 的 {beam4_times:.1f} 倍",

@@ -120,8 +120,26 @@ def _long_layer(found: Any) -> Figures:
 
 def _long_model(found: Any) -> Figures:
     rows = {(row["mechanism"], row["n"]): row for row in found["rows"]}
-    figures = {f"times_{n}": rows["full", n]["ms"] / rows["bigbird", n]["ms"] for n in (4096, 16_384)}
+    figures = {f"times_{n}": rows["full", n]["ms"] / rows["bigbird", n]["ms"] for n in (4096, 16_384, 65_536)}
     return figures | {"tokens_per_second": rows["bigbird", 16_384]["tokens_per_second"]}
+
+
+def _long_decode(found: Any) -> Figures:
+    rows = {(row["mechanism"].partition("(")[0], row["n"]): row for row in found["rows"]}
+    return {f"{name}_{key}": rows[name, 65_536][key] for name in ("full", "window", "strided_conv") for key in
+            ("ms", "mb")}  # fmt: skip
+
+
+def _long_answers(found: Any) -> Figures:
+    """Of the arm that reads 512 pieces every way with longer texts, by its first and last word."""
+    names = [row["long"].strip("{}").replace("kind: ", "").split(", ") for row in found["rows"]]
+    short = ["_".join([words[0], *(word.partition(": ")[2] for word in words[1:])]) for words in names]
+    return {f"{name}_{key}": row[key] for name, row in zip(short, found["rows"], strict=True)
+            for key in ("exact_match", "f1", "seconds")}  # fmt: skip
+
+
+def _named(*names: str) -> Callable[[Any], Figures]:
+    return lambda found: {name: found[name] for name in names}
 
 
 def _decoding(engine: str, *keys: str) -> Callable[[Any], Figures]:
@@ -238,6 +256,43 @@ def _parallel_part(name: str, title: str, options: str) -> Part:
     )  # fmt: skip
 
 
+LEADS = [(arm, length, choose) for length in (500, 2000, 11_000) for choose in ("truncate", "extract")
+         for arm in ("seq2seq", "t-ed", "t-d", "t-dmca") if arm != "seq2seq" or length == 500]  # fmt: skip
+LONG_ARMS = ("short", "full", "bigbird", "linformer")
+
+
+def _leads_parts() -> list[Part]:
+    """Every model at every length, with the first passages and with extracted ones."""
+    return [
+        Part(f"long-leads-{arm}-{length}-{choose}", f"Leads of WikiText-2: {arm}, {length:,} tokens, {choose}",
+             "{loss:.3f} nats a token, {low:.3f} to {high:.3f}", "long_tasks.py",
+             f"leads --arm {arm} --length {length} --choose {choose} --out {{folder}}", _named("loss", "low", "high"),
+             3, data=("wikitext-2",)) for arm, length, choose in LEADS
+    ]  # fmt: skip
+
+
+def _answers_part(arm: str) -> Part:
+    ways = ("truncate", "truncate_tail", "truncate_both", "extract", "extract_centrality", "extract_attention",
+            "segments") if arm == "short" else ("truncate",)  # fmt: skip
+    cells = [f"{{{way}_exact_match:.1f}} / {{{way}_f1:.1f}}, {{{way}_seconds:.1f}} s" for way in ways]
+    labels = [f"{way.replace('_', ' ')} " if arm == "short" else "" for way in ways]
+    return Part(
+        f"long-answers-{arm}", f"SQuAD, answers after the first 512 words: {arm}",
+        "EM / F1: " + "; ".join(label + cell for label, cell in zip(labels, cells, strict=True)), "long_tasks.py",
+        f"answers --arm {arm} --length 2048 --out {{folder}}", _long_answers, 5, data=("squad-dev-split",),
+        folder="runs/minilm",
+    )  # fmt: skip
+
+
+def _characters_part(name: str, title: str, keys: str) -> Part:
+    return Part(
+        name, f"WikiText-2 by characters, 24 layers, {title}",
+        "{bits_per_character:.3f} bits per character; {minutes:.1f} minutes of training", "recipe.py",
+        f"char-transformer model.layers=24 seed={{seed}}{keys} --out {{folder}}",
+        _recipe("valid", "bits_per_character"), 5, seeds=(1, 2, 3), data=("wikitext-2",),
+    )  # fmt: skip
+
+
 _ALL_LABELS = "task.limit=0 training.steps=6315 training.validation.every=1000 training.checkpoints.every=1000"
 _PRETRAINING = "{tokens_per_second:,.0f} tokens/s, {times:.2f} × the fastest peer, {of_peak:.0%} of peak"
 
@@ -272,8 +327,22 @@ PARTS = [
     Part("long-layer", "A layer at 512 to 65,536 tokens: exponent of the length in its time", _LONG, "long.py", "",
          _long_layer, 2),
     Part("long-model", "Training BERT base on long rows, BigBird beside full attention",
-         "{times_4096:.2f} × as fast at 4,096 tokens, {times_16384:.1f} × at 16,384: {tokens_per_second:,.0f} tokens/s",
-         "long.py", "--model", _long_model, 3),
+         "{times_4096:.2f} × as fast at 4,096 tokens, {times_16384:.1f} × at 16,384 with {tokens_per_second:,.0f} "
+         "tokens/s, {times_65536:.1f} × at 65,536", "long.py", "--model", _long_model, 4,
+         targets=(Target("times_16384", ">=", 2.6), Target("times_65536", ">=", 10))),
+    Part("long-decode", "A step of decoding after 65,536 tokens, GPT-2 small, four rows",
+         "full {full_ms:.1f} ms, {full_mb:,.0f} MB of caches; window(256) {window_ms:.1f} ms, {window_mb:,.0f} MB; "
+         "strided convolution {strided_conv_ms:.1f} ms, {strided_conv_mb:,.0f} MB", "long.py", "--decode", _long_decode,
+         3),
+    *_leads_parts(),
+    *(_answers_part(arm) for arm in LONG_ARMS),
+    Part("long-memory", "WikiText-2 read by segments of 64 with a memory of 64",
+         "perplexity {gain:.1%} below segments side by side, {above_windows:+.2%} from windows that slide by 8, "
+         "{times:.0f} × as fast as these", "long_tasks.py", "memory seed={seed} --out {folder}",
+         _named("gain", "above_windows", "times"), 5, seeds=(1, 2, 3), data=("wikitext-2",),
+         targets=(Target("gain", ">=", 0.04), Target("above_windows", "<=", 0.005), Target("times", ">=", 20))),
+    _characters_part("long-characters", "with the auxiliary losses", ""),
+    _characters_part("long-characters-plain", "without", " model.layer_losses=false model.targets=1"),
     Part("decoding-64", "Decoding, base, batch 64, beam 4",
          "{beam4_tokens_per_second:,.0f} tokens/s, {beam4_times:.1f} × Hugging Face generate", "decoding.py",
          "--device cuda --beam 4 --batch 64 --file 0", _decoding("regard, bf16", "tokens_per_second", "times"), 2,

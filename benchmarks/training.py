@@ -29,6 +29,7 @@ from regard.models.batch import RaggedRows, PairBatch, collate_pairs
 from regard.models.transformer import TransformerConfig
 from regard.nn import dispatch
 from regard.nn.position import sinusoids
+from regard.tasks.contract import BaseTask
 from regard.training.config import TrainingConfig
 from regard.training.loop import Trainer
 
@@ -113,7 +114,7 @@ class Peer:
         self.adam.zero_grad(set_to_none=True)
 
 
-class Loop:
+class Loop(BaseTask):
     """A step of regard's own training loop."""
 
     fingerprint = ""

@@ -44,6 +44,7 @@ ONE_TYPE = {
     "native_layer_norm", "_fused_rms_norm", "_scaled_dot_product_flash_attention_for_cpu",
 }  # fmt: skip
 READS = {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_consecutive"}  # the host waits for it
+FROM_HOST = {"lift_fresh", "randint", "randperm"}  # numbers made on the host, which a graph would repeat for ever
 PRODUCTS_TO_FLOAT32 = {"mm.dtype": torch.mm, "addmm.dtype": torch.addmm, "bmm.dtype": torch.bmm}
 
 
@@ -133,12 +134,12 @@ class _OneType(TorchDispatchMode):
 
 
 class NoHostReads(TorchDispatchMode):
-    """What a CUDA graph that is being captured refuses: operations whose result the host must see to go on."""
+    """What a CUDA graph cannot have: operations whose result the host must see to go on, or that begin on the host."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name.removeprefix("aten::")
         indices = args[1] if name in ("index", "index_put", "index_put_", "_index_put_impl_") else []
         by_mask = any(isinstance(i, Tensor) and i.dtype in (torch.bool, torch.uint8) for i in indices)
-        if name in READS or by_mask:
+        if name in READS | FROM_HOST or by_mask:
             raise RuntimeError(f"{func}: operation not permitted when stream is capturing")
         return func(*args, **(kwargs or {}))

@@ -136,8 +136,32 @@ WRITTEN = {  # what scripts write, and the cell that it becomes
     ),
     "long-model": (
         {"rows": [{"mechanism": name, "n": n, "ms": ms * n, "tokens_per_second": 9e8 / n / ms}
-                  for n in (512, 4096, 16_384) for name, ms in (("full", 8), ("bigbird", 4))]},
-        "2.00 × as fast at 4,096 tokens, 2.0 × at 16,384: 13,733 tokens/s",
+                  for n in (512, 4096, 16_384, 65_536) for name, ms in (("full", 8), ("bigbird", 4))]},
+        "2.00 × as fast at 4,096 tokens, 2.0 × at 16,384 with 13,733 tokens/s, 2.0 × at 65,536",
+    ),
+    "long-decode": (
+        {"rows": [{"mechanism": name, "n": n, "ms": n / 65_536, "mb": mb} for n in (512, 65_536) for name, mb in
+                  (("full", 2048), ("window(256)", 4), ("strided_conv", 700))]},
+        "full 1.0 ms, 2,048 MB of caches; window(256) 1.0 ms, 4 MB; strided convolution 1.0 ms, 700 MB",
+    ),
+    "long-leads-t-dmca-11000-extract": (
+        {"loss": 2.05, "low": 2, "high": 2.125, "arm": "t-dmca"}, "2.050 nats a token, 2.000 to 2.125"
+    ),
+    "long-answers-bigbird": (
+        {"rows": [{"arm": "bigbird", "long": "truncate", "exact_match": 50, "f1": 60, "seconds": 2}]},
+        "EM / F1: 50.0 / 60.0, 2.0 s",
+    ),
+    "long-answers-short": (
+        {"rows": [{"long": way, "exact_match": 50, "f1": n, "seconds": 2} for n, way in enumerate(
+            ["truncate", "{kind: truncate, keep: tail}", "{kind: truncate, keep: both}", "extract",
+             "{kind: extract, by: centrality}", "{kind: extract, by: attention}", "segments"])]},
+        "EM / F1: truncate 50.0 / 0.0, 2.0 s; truncate tail 50.0 / 1.0, 2.0 s; truncate both 50.0 / 2.0, 2.0 s; "
+        "extract 50.0 / 3.0, 2.0 s; extract centrality 50.0 / 4.0, 2.0 s; extract attention 50.0 / 5.0, 2.0 s; "
+        "segments 50.0 / 6.0, 2.0 s",
+    ),
+    "long-memory": (
+        {"gain": 0.05, "above_windows": 0.004, "times": 25, "rows": []},
+        "perplexity 5.0% below segments side by side, +0.40% from windows that slide by 8, 25 × as fast as these",
     ),
     "long-cpu": (
         {"exponents": {name: {"ms": (n, 0.01), "mb": (1, 0)} for n, name in enumerate(

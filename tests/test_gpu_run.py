@@ -107,7 +107,7 @@ def test_results_of_one_are_there_for_the_next(tmp_path: Path) -> None:
 
 def test_every_recipe_is_planned_after_what_it_begins_with(tmp_path: Path) -> None:
     items = {each.name: each for each in recipes.plan(tmp_path, "cpu", True, {"glue/SST-2"})}
-    assert set(items) == {*recipes.names(), recipes.MINILM}
+    assert set(items) == {*recipes.names(), recipes.MINILM, "commands"}
     assert items["ulmfit-sst2"].after == ("ulmfit-sst2-lm",)
     assert items["sst2-minilm"].after == (recipes.MINILM,)
     assert items["sst2-minilm"].note == "made glue/SST-2, made weights"
@@ -116,7 +116,7 @@ def test_every_recipe_is_planned_after_what_it_begins_with(tmp_path: Path) -> No
     ]
     assert set(recipes.plan(tmp_path, "cpu", True, set(), ["ulmfit-sst2"])[0].expects)
     few = [each.name for each in recipes.plan(tmp_path, "cpu", True, set(), ["ulmfit-sst2", "quickstart"])]
-    assert sorted(few) == ["quickstart", "ulmfit-sst2", "ulmfit-sst2-lm", "ulmfit-wikitext2"]
+    assert sorted(few) == ["commands", "quickstart", "ulmfit-sst2", "ulmfit-sst2-lm", "ulmfit-wikitext2"]
     assert all(set(recipes.asks(recipes.read(name))) <= set(recipes.ASKED) for name in recipes.names())
 
 
@@ -174,3 +174,15 @@ def test_servers_are_asked_for_what_their_task_can_do(tmp_path: Path) -> None:
     for name, (recipe, _) in server.MODELS.items():
         assert recipe in recipes.names()
         assert len(set(server.rows(name))) == len(server.rows(name))
+
+
+def test_what_only_a_gpu_runs_still_fits_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-ins of tests for a GPU are what the training loop asks of a task today."""
+    from tests.gpu import test_heads, test_replay
+
+    for module in (test_heads, test_replay):
+        monkeypatch.setattr(module, "DEVICE", "cpu")
+    for kind in test_heads.HEADS:
+        losses, _, _ = test_heads.learn(kind, False, False, steps=1)
+        assert losses.isfinite().all()
+    assert test_replay.learn(test_replay.build(False, {}), [test_replay.batches(1, size=4)], 2).isfinite().all()

@@ -76,6 +76,18 @@ def test_heads_give_the_words_of_greedy_search(model: Any) -> None:
         assert tokens(engine(model, runner).decode(queue(rows, 4), SYMBOLS, Blockwise())) == expected
 
 
+@pytest.mark.parametrize("accept", ["top_k(3)", "distance(2)"])
+def test_near_guesses_do_not_depend_on_the_request_before(accept: str) -> None:
+    """A slot has no guesses of the request that it held before: those might be near enough to be kept."""
+    model, rows = heads(), sentences(9)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel())) * 0.1)
+    alone = [tokens(engine(model).decode(queue([row], 1), SYMBOLS, Blockwise(accept=accept)))[0] for row in rows]
+    for slots in (1, 3, 9):
+        assert tokens(engine(model).decode(queue(rows, slots), SYMBOLS, Blockwise(accept=accept))) == alone
+
+
 def test_guesses_beyond_the_last_position_of_a_table() -> None:
     """Its last tokens are decoded though guesses would have positions that the model does not know."""
     model = test_transformer.build(small.ENTRIES, position={"kind": "learned", "length": 12})
@@ -90,6 +102,13 @@ def test_guesses_beyond_the_last_position_of_a_table() -> None:
             assert [h.score for (h,) in found] == pytest.approx([h.score for (h,) in expected], abs=1e-9)
 
 
+def test_a_draft_that_knows_fewer_positions() -> None:
+    model, draft = (test_transformer.build(small.ENTRIES, position={"kind": "learned", "length": n}) for n in (12, 6))
+    used = Engine(model, load_draft=lambda name: draft)
+    with pytest.raises(RegardError, match="the draft knows 6 positions, fewer than the model, so some texts"):
+        used.decode(queue(sentences(2), 2), SYMBOLS, Speculative(draft="another"))
+
+
 def test_forced_beginnings() -> None:
     model, rows = MODELS["transformer"](), sentences(6)
     given = constrained(queue(rows, 3), prefixes=[(7, 9, 11, 13), (), (5,), (8, 8), (), (30, 4, 4)])
@@ -97,6 +116,12 @@ def test_forced_beginnings() -> None:
     assert expected[0][:4] == [7, 9, 11, 13]
     for config in (Speculative(tokens=2), Speculative(draft="another")):
         assert tokens(engine(model).decode(given, SYMBOLS, config)) == expected
+    for config in (Speculative(draft="itself"), Speculative(draft="itself", temperature=1.0)):
+        used = engine(model)
+        used.decode(given, SYMBOLS, config)
+        acceptance = used.acceptance(config)
+        assert acceptance is not None
+        assert acceptance.by_position == [1.0] * 4  # it guesses after the forced tokens, not after its own
 
 
 @pytest.mark.parametrize(

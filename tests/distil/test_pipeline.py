@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import yaml
 import regard
 from regard import recipe as recipes
 from regard.cli.train import distil
+from regard.distil.measure import forms_of
 from regard.distil.student import PRESETS, student_recipe
 from regard.errors import RegardError
 from tests.training.toy import regard as command
@@ -46,8 +48,35 @@ def test_a_student_is_taught_stored_and_measured(toy_run: Path, tmp_path: Path, 
     run(toy_run, tmp_path / "out")
     assert json.loads(capsys.readouterr().out)["models"] == told["models"]
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.safetensors")} == before
+    learned = (tmp_path / "out" / "distilled.tsv").read_bytes()
     with pytest.raises(RegardError, match=r"translations of another plan \(nbest, beam changed\)"):
         run(toy_run, tmp_path / "out", nbest=2, beam=2)
+    with pytest.raises(RegardError, match=r"translations of another plan \(worst changed\)"):
+        run(toy_run, tmp_path / "out", worst=0.5)
+    assert (tmp_path / "out" / "distilled.tsv").read_bytes() == learned  # what the student learned from
+
+
+def test_filters_may_change_until_a_student_learns(toy_run: Path, tmp_path: Path, capsys: Any) -> None:
+    """And what a killed export left is removed."""
+    run(toy_run, tmp_path / "out")
+    shutil.rmtree(tmp_path / "out" / "student")
+    (tmp_path / "out" / ".student-int8.123").mkdir()
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "translations").iterdir()}
+    kept = json.loads(capsys.readouterr().out)["translations"]["kept"]
+    run(toy_run, tmp_path / "out", worst=0.5)
+    assert json.loads(capsys.readouterr().out)["translations"]["kept"] < kept
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "translations").iterdir()} == before
+    assert not list((tmp_path / "out").glob(".student-int8*"))
+
+
+def test_int8_is_measured_on_a_cpu_alone(toy_run: Path) -> None:
+    notes: list[str] = []
+    assert [form.name for form in forms_of("student", toy_run, notes, "cuda")][:2] in (
+        ["student"],
+        ["student", "student, CTranslate2 int8"],
+    )
+    assert notes[0].startswith("int8 is for CPUs, and the device is cuda")
+    assert "student, int8" in [form.name for form in forms_of("student", toy_run, [])]
 
 
 def test_a_recipe_of_ones_own_and_true_text_with_a_weight(toy_run: Path, tmp_path: Path, capsys: Any) -> None:

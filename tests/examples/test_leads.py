@@ -10,7 +10,8 @@ import pytest
 import regard
 from regard import recipe as recipes
 from regard.errors import RegardError
-from regard.examples.leads import Articles, fitting
+from regard.examples.leads import Articles, Leads, fitting
+from regard.examples.long_text import Extract, LongConfig, Truncate
 from regard.io.tensors import read_tensors
 from regard.run import train_recipe
 from regard.tasks.translation import TranslationTask
@@ -114,6 +115,61 @@ def test_sources_are_drawn(others: float) -> None:
     assert own
     assert bool(foreign) == (others > 0)
     assert any(a > b for rows in first for a, b in pairwise(rows[1:]))  # not as they stood
+
+
+@pytest.mark.parametrize("long", [Truncate(), Extract("tfidf"), Extract("centrality")], ids=str)
+def test_of_more_than_is_read_some_are_chosen(long: LongConfig) -> None:
+    """Twenty passages of ten words, of which six fit: the first ones, or those that the title's word is in."""
+    random = np.random.default_rng(2)
+    texts: list[str] = []
+    for n in range(4):
+        word = f"own{n}"
+        texts += [f"= {word} =", f"{word} lead"]
+        texts += [
+            " ".join(random.permutation([word] * 2 + [f"x{m}" for m in random.integers(0, 900, 8)])) for _ in range(5)
+        ]
+    lengths, a = np.array([len(text.split()) for text in texts]), Articles.of(texts)
+    leads = Leads(others=0.5, tokens=203)
+    chosen, found = np.arange(4), dict[int, list[list[int]]]()
+    for room in (63, 203):
+        rows = leads.sources(a, chosen, texts, lengths, room, long, 1, 0)
+        found[room] = [each.tolist() for each in rows]
+    drawn = [rows.tolist() for rows in a.draw(chosen, lengths, 203, 0.5, 1, 0)]
+    for n, (title, *passages) in enumerate(found[63]):
+        assert title == 7 * n
+        assert lengths[[title, *passages]].sum() == 63
+        own = sum(row // 7 == n for row in passages)
+        if long == Truncate():
+            assert [title, *passages] == drawn[n][:7]
+        elif long == Extract("tfidf"):
+            assert own == 5  # all that there are
+            assert [row for row in drawn[n] if row in passages] == passages  # in the order of the text
+    assert found[203] == drawn  # all fit
+
+
+@pytest.mark.parametrize(
+    "task, said",
+    [
+        ({"leads": {"tokens": 30}}, "task.leads.tokens is 30, fewer than data.filters.max_length, 40"),
+        ({"leads": {"tokens": 300}, "long": "segments"}, "task.leads.tokens needs task.long: truncate, or extract"),
+        ({"leads": {"tokens": 300}, "long": {"kind": "extract", "by": "attention"}}, "needs task.long: truncate, or"),
+    ],
+)
+def test_what_cannot_choose_is_refused(folder: Path, task: dict[str, Any], said: str) -> None:
+    with pytest.raises(RegardError, match=said):
+        recipes.load_recipe(recipe(folder, task=task))
+
+
+def test_training_and_validation_read_what_was_chosen(folder: Path) -> None:
+    task = prepared(folder, task={"leads": {"tokens": 300}, "long": {"kind": "extract", "by": "centrality"}})
+    view, tokenizer, texts = task.view(1, 0), task.vocabulary.source, [t.strip() for t in task.prepared.text["text"]]
+    a, lengths = task.leads.articles, task.prepared.columns["text"].lengths  # type: ignore[union-attr]
+    chosen = Leads(tokens=300).sources(a, np.arange(len(a)), texts, lengths, 40, Extract("centrality"), 1, 0)
+    for n, rows in enumerate(chosen):
+        assert view.source[n].tolist() == tokenizer.encode(" ".join(texts[row] for row in rows))
+        assert len(view.source[n]) <= 40 < 100 < lengths[a.draw(np.array([n]), lengths, 300, 0.5, 1, 0)[0]].sum()
+    assert task.valid != prepared(folder, task={"leads": {"tokens": 300}}).valid
+    assert all(len(tokenizer.encode(source)) <= 40 for source, _ in task.valid)
 
 
 # --- examples ------------------------------------------------------------------------------------------------------

@@ -67,6 +67,22 @@ WITH = (
     ("model.proposals=3",),
     MEMORY,
 )  # what makes possible what is refused alone
+EXTRAS = [  # what one choice alone does not show: (task, model, overrides)
+    ("lm", "lm", ("model.targets=2", "task.boundaries=marked")),
+    ("lm", "lm", ("task.learn=last",)),
+    ("lm", "lm", ("model.attention.pattern=window(16)", "model.position=rotary")),  # of any length, in a ring
+    ("lm", "lm", ("model.attention.pattern=blocks(16)", "model.attention.compress=strided_conv")),
+    ("lm", "lm", ("decoding.kind=speculative", "decoding.draft=layers(1)", "model.attention.pattern=window(16)")),
+    ("classify", "lm", ("task.lm_weight=0.5",)),
+    ("translation", "decoder_only", ("model.source_weight=0",)),
+    ("translation", "decoder_only", ("model.attention.pattern=blocks(8)", "model.attention.compress=strided_conv")),
+    ("translation", "decoder_only", ("model.proposals=3", "decoding.kind=blockwise")),
+    ("translation", "decoder_only", ("decoding.kind=speculative", "decoding.draft=layers(1)")),
+    ("translation", "transformer", ("decoding.kind=speculative", "decoding.draft=layers(1)")),
+    ("translation", "transformer", ("decoding.kind=speculative", "decoding.temperature=1", "decoding.top_p=0.9")),
+    ("translation", "transformer", ("model.decoder_self=ssru", "model.decoder_layers=1", "decoding.size=4")),
+    ("translation", "transformer", ("model.attention.decoder.pattern=window(4) | global(1)", "decoding.size=4")),
+]
 PIECES, WORDS = {"kind": "bert", "size": 150}, {"kind": "word", "size": 400}
 
 
@@ -154,6 +170,8 @@ def listed() -> Iterator[Choice]:
     for slot, overrides in _kinds("decoding", recipe.DecodingConfig):
         for model in ("transformer", "lm"):
             yield Choice(slot, first[model], model, overrides)
+    for task_kind, model_kind, overrides in EXTRAS:
+        yield Choice("several", task_kind, model_kind, overrides)
 
 
 def _slots(cls: Any, path: str, before: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -29,9 +29,10 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 STEPS, FIRST = 8, 2  # of training, and the first that is saved: there it is killed
 FEW = [f"training.steps={STEPS}", f"training.checkpoints.every={FIRST}", "training.validation.every=4"]
 MINILM = "minilm"  # the run that recipes begin with, and the item that makes it
+COMMANDS_OF = "quickstart"  # the run that further commands are tried on, in the item "commands"
 WEIGHTS = {"layers": 6, "size": 384, "inner": 1536, "heads": 12, "entries": 30522}
-SMALL_WEIGHTS = {"layers": 1, "size": 32, "inner": 64, "heads": 2, "entries": 400}
-STACK = ["model.layers=1", "model.size=32", "model.inner=64", "model.heads=2"]
+SMALL_WEIGHTS = {"layers": 2, "size": 32, "inner": 64, "heads": 2, "entries": 400}
+STACK = ["model.layers=2", "model.size=32", "model.inner=64", "model.heads=2"]
 SMALL = {
     "transformer": STACK,
     "lm": STACK,
@@ -81,6 +82,24 @@ def asks(recipe: dict[str, Any]) -> list[str]:
     return [COMMANDS.get(task, task), *MORE.get(task, [])]
 
 
+SENTENCES = "The cat sees a dog.\nEvery evening my sister washes her car.\n" * 40
+TOLD: dict[str, tuple[str, ...]] = {  # on one run, in this order
+    "translate, n-grams guess": ("translate", "runs/quickstart", "--search", "speculative"),
+    "translate, layers guess": ("translate", "runs/quickstart", "--search", "speculative", "--draft", "layers(1)"),
+    "tune": (
+        *("tune", "runs/quickstart", "training.validation.every=4", "--proposals", "3", "--frozen", "--steps", "4"),
+        *("--out", "runs/heads"),
+    ),
+    "translate, heads guess": ("translate", "runs/heads", "--search", "blockwise"),
+    "translate a document": ("translate", "runs/quickstart", "--document", "page.md", "--output", "out.md"),
+    "distil": (
+        *("distil", "runs/quickstart", "training.steps=4", "training.validation.every=4", "--student", "ssru"),
+        *("--data", "sentences.txt", "--lines", "20", "--out", "runs/distilled"),
+    ),
+    "translate, a student": ("translate", "runs/distilled/student", "--beam", "4"),
+}
+
+
 def tags(name: str) -> bool:
     return read(name)["task"]["kind"] == "tag"
 
@@ -110,6 +129,9 @@ def plan(work: Path, device: str, reduced: bool, made: set[str], chosen: list[st
     wanted = names() if chosen is None else [n for n in names() if n in chosen]
     for name in wanted:
         _add(items, name, here, options, made)
+    if COMMANDS_OF in items:
+        command = [*here, "commands", *options]
+        items["commands"] = Item("recipes", "commands", command, [*TOLD], estimate=60, limit=200, after=(COMMANDS_OF,))
     return list(items.values()) if any(MINILM in i.after for i in items.values()) else list(items.values())[1:]
 
 
@@ -233,6 +255,17 @@ def ask(regard: Commands, command: str, recipe: dict[str, Any], run: str, precis
     assert len(out.splitlines()) >= lines if command == "generate" else len(out.splitlines()) == lines, out
 
 
+def tell(regard: Commands) -> None:
+    """Commands that no recipe needs."""
+    (regard.work / "page.md").write_text("# The cat\n\nThe cat sees a dog.\n", encoding="utf-8")
+    (regard.work / "sentences.txt").write_text(SENTENCES, encoding="utf-8")
+    for what, command in TOLD.items():
+        with step(what):
+            out, _ = regard(*command, stdin=SENTENCES)
+            lines = SENTENCES.count("\n") if what.startswith("translate,") else None
+            assert lines in (None, len(out.splitlines())), out
+
+
 def import_minilm(regard: Commands, reduced: bool) -> None:
     with step("import hf", "made weights"):
         made_data.make_bert(regard.work / "minilm", **(SMALL_WEIGHTS if reduced else WEIGHTS))
@@ -249,6 +282,8 @@ def main() -> None:
     regard = Commands(given.work.absolute(), given.device)
     if given.name == MINILM:
         import_minilm(regard, given.reduced)
+    elif given.name == "commands":
+        tell(regard)
     else:
         work_through(given.name, regard, given.reduced)
 

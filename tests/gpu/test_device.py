@@ -11,8 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
+import regard
 from regard import recipe as recipes
 from regard.accel.training_graph import batch_leaves
+from regard.errors import RegardError
+from regard.examples.batching import each_batch
 from regard.io.tensors import read_tensors
 from regard.models.batch import RaggedRows, collate_pairs
 from regard.nn.loss import vocabulary_loss
@@ -77,6 +80,29 @@ def test_batches_are_copied_without_waiting() -> None:
     torch.cuda.synchronize()
     for here, there in zip(tensors, [value for value in batch_leaves(moved) if isinstance(value, Tensor)], strict=True):
         assert torch.equal(here, there.cpu())
+
+
+def test_half_a_batch_where_memory_runs_out() -> None:
+    """As `embed`, `score`, `classify` and evaluation compute theirs; what is asked for once more is less."""
+    device, done, free = torch.cuda.current_device(), list[list[int]](), 256 * 2**20
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + free) / total)
+
+    def compute(rows: list[int]) -> None:
+        torch.zeros(len(rows) * free // 12, dtype=torch.uint8, device=DEVICE)
+        done.append(rows)
+
+    try:
+        each_batch([list(range(16)), list(range(4))], compute)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert done == [[*range(8)], [*range(8, 16)], [0, 1], [2, 3]]
+
+
+def test_int8_is_refused(toy_run: Path) -> None:
+    with pytest.raises(RegardError, match=r"precision is int8, which is for CPUs, and the device is cuda"):
+        regard.load(toy_run, DEVICE, "int8")
 
 
 def test_the_loss_never_holds_all_scores() -> None:

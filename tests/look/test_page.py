@@ -677,10 +677,30 @@ HOSTILE = [
 ]
 
 
+def test_the_heading_speaks_the_language_of_the_page(data: dict[str, Any], opened: Opened) -> None:
+    assert opened(data).locator("header p").first.inner_text() == data["model"]["title"]
+    chinese = opened(data, language="zh").locator("header p").first.inner_text()
+    assert chinese == "transformer · 翻译 en→de · 层数 × 头数 2 × 2"
+    recurrent = copy.deepcopy(data)
+    recurrent["model"]["recurrence"] = "SSRU"
+    assert opened(recurrent, language="zh").locator("header p").first.inner_text().endswith(" · 解码器用 SSRU 代替自注意力，没有权重")
+
+
+@pytest.mark.parametrize("width, columns", [(390, 1), (1280, 2)])
+def test_the_walk_uses_the_width(width: int, columns: int, data: dict[str, Any], opened: Opened) -> None:
+    page = opened(data, width=width)
+    page.keyboard.press("w")
+    steps = page.locator(".steps section")
+    assert steps.locator("h3").count() == steps.count() == 10
+    left = {round(steps.nth(n).bounding_box()["x"]) for n in range(steps.count())}
+    assert len(left) == columns
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 def test_text_is_shown_as_text(data: dict[str, Any], opened: Opened) -> None:
     given = copy.deepcopy(data)
     given["text"], given["output"] = "\n".join(HOSTILE), HOSTILE[0] + HOSTILE[3]
-    given["model"]["title"] = HOSTILE[1]
+    given["model"]["languages"] = HOSTILE[1]
     for place in given["places"]:
         for side in ("queries", "keys"):
             place[side] = (HOSTILE * 2)[: len(place[side])]

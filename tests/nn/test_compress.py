@@ -222,6 +222,32 @@ def test_layers_share_the_mask_of_compressed_keys(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Causal, "allow", lambda self, context, *grid: made.append(1) or allow(self, context, *grid))
     context = AttentionContext(Layout.of(12), Layout.of(12))
     for factor, count in ((3, 1), (3, 1), (2, 2)):
-        layer = MultiHeadAttention(8, 2, compress={"kind": "strided_conv", "factor": factor}, causal=True)
+        compress = {"kind": "strided_conv", "factor": factor}
+        layer = MultiHeadAttention(8, 2, compress=compress, position="alibi", causal=True)
         layer(torch.zeros(1, 12, 8), context=context)
         assert len(made) == count
+
+
+@pytest.mark.parametrize("lengths", [(1,), (2,), (3,), (8,), (9, 9), (10, 7, 2), (32, 31)], ids=str)
+@pytest.mark.parametrize("factor", [2, 3, 5])
+def test_a_causal_layer_needs_no_mask(factor: int, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel gives what the plain function gives, gradients too; of padded rows where they are real."""
+    layer = MultiHeadAttention(8, 2, compress={"kind": "strided_conv", "factor": factor}, causal=True)
+    layer = randomised(layer)
+    x = torch.randn(len(lengths), max(lengths), 8, dtype=torch.float64, requires_grad=True)
+    real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    found = []
+    for plain in (False, True):
+        if plain:
+            monkeypatch.setattr("regard.nn.attention.BACKENDS", [])
+        else:
+            monkeypatch.setattr("regard.nn.pattern.masks.Pattern.mask", None)  # it is never asked for
+        layer.zero_grad()
+        x.grad = None
+        out = layer(x, mask=real)
+        (out * real[..., None]).square().sum().backward()
+        assert layer.path.startswith("plain" if plain else "sdpa")
+        found.append([out[real], x.grad, *(p.grad for p in layer.parameters())])
+        monkeypatch.undo()
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-9)

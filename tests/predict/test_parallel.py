@@ -8,12 +8,17 @@ from typing import Any
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from regard import load
 from regard import recipe as recipes
+from regard.accel.int8.linear import Int8Linear
+from regard.cli.evaluate import evaluate
+from regard.cli.main import app
 from regard.cli.streams import check_stats, report_acceptance
 from regard.cli.train import tune
 from regard.decoding import Beam, Blockwise, DecodingConfig, Greedy, Sample, Speculative
+from regard.decoding.config import NO_SHAPE
 from regard.errors import RegardError
 from regard.interop.compatibility import TRAINING_KEYS, config_differences, without_proposals
 from regard.io.tensors import read_tensors
@@ -89,6 +94,17 @@ def test_a_draft_has_the_same_vocabulary(toy_run: Path, tmp_path: Path, generato
         both.translate(LINES, search="speculative")
 
 
+def test_a_draft_is_computed_as_the_model_is(toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.accel.int8.LEAST", 1)
+    monkeypatch.setattr("regard.accel.int8.int8_unsupported_reason", lambda: None)
+    for precision in ("float32", "bf16", "int8"):
+        translator = load(toy_run, "cpu", precision)
+        translator.translate(LINES[:1], draft=toy_run)
+        draft = translator.drafts[str(toy_run)]
+        assert draft.precision == precision
+        assert any(isinstance(m, Int8Linear) for m in draft.model.modules()) == (precision == "int8")
+
+
 def test_a_generator_guesses(generator: Any) -> None:
     """Also beyond the context of 16; as a stream and whole; several samples; stops in the middle of a block."""
     assert generator.context == 16
@@ -155,7 +171,18 @@ def test_heads_are_of_no_use_elsewhere(toy_run: Path, tuned: Path, tmp_path: Pat
     assert not out.exists()
 
 
-def test_a_recipe_with_heads_and_a_search(tmp_path: Path) -> None:
+def test_no_shape_of_a_distribution_without_drawing() -> None:
+    """The likeliest token is taken, so that what shapes probabilities would do nothing, silently."""
+    for key, value in NO_SHAPE.items():
+        assert Speculative(**{key: value}) == Speculative()
+        with pytest.raises(ValueError, match=f"{key} is about drawing tokens, and at a temperature of 0 the likeliest"):
+            Speculative(**{key: 0.5 if value == 1 else value + 0.5})
+    drawn = Speculative(temperature=0.8, top_k=7, repetition_penalty=1.1)
+    assert SearchOptions(greedy=True).decoding_config(drawn) == Speculative()
+    assert SearchOptions(temperature=0.0).decoding_config(drawn) == Speculative()
+
+
+def test_a_recipe_with_heads_and_a_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     toy.write_corpus(tmp_path)
     keys = toy.recipe(tmp_path, steps=4)
     keys["decoding"] = {"kind": "blockwise", **LIMIT}
@@ -164,6 +191,12 @@ def test_a_recipe_with_heads_and_a_search(tmp_path: Path) -> None:
     keys["model"]["proposals"] = 2
     outcome = train_recipe(recipes.load_recipe(keys), tmp_path / "run", "cpu")
     assert outcome.results["valid"]["metrics"]["bleu"]
+    evaluate(tmp_path / "run", "valid", "cpu", True)
+    told = capsys.readouterr()
+    acceptance = json.loads(told.out)["acceptance"]
+    assert acceptance["tokens"] > 0
+    assert len(acceptance["acceptance_by_position"]) == 1
+    assert f"blockwise search: {acceptance['gain']:.2f} tokens a step" in told.err
     keys["model"] = {"kind": "rnn", "size": 8}
     with pytest.raises(RegardError, match="takes back what was read, and a model of the kind rnn cannot"):
         recipes.load_recipe(keys)
@@ -237,5 +270,13 @@ def test_the_report_of_a_search(toy_run: Path, tmp_path: Path, capsys: pytest.Ca
     assert said["decoding"]["draft"] == "ngrams"
     assert said["gain"] == pytest.approx(said["tokens"] / said["steps"], abs=1e-4)
     assert f"regard: speculative search: {said['gain']:.2f} tokens a step" in capsys.readouterr().err
+    (tmp_path / "a.txt").write_text("w1 w2\n\nw3 w4 w5\n", encoding="utf-8")
+    given = ["translate", str(toy_run), "--document", str(tmp_path / "a.txt"), "--device", "cpu", "--json", "--output"]
+    given += [str(tmp_path / "b.txt"), "--stats", str(path)]
+    told = CliRunner().invoke(app, [*given, "--search", "speculative"])
+    assert told.exit_code == 0, told.exception
+    said = json.loads(path.read_text(encoding="utf-8"))
+    assert json.loads(told.stdout)["acceptance"] == {name: said[name] for name in said if name != "decoding"}
+    assert "--stats counts the guesses" in str(CliRunner().invoke(app, [*given, "--search", "greedy"]).exception)
     with pytest.raises(RegardError, match="--stats counts the guesses of a speculative or blockwise search"):
         check_stats(Greedy(), path)

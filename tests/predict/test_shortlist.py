@@ -100,7 +100,10 @@ def test_the_command_and_its_file(toy_run: Path, tmp_path: Path) -> None:
     assert lists.candidates[w1, 0] == said  # in the toy corpus w1 becomes W1
     assert lists.candidates.shape == (sizes[0], 3)
     found = CliRunner().invoke(app, asked, input="w1\n")
-    assert found.exit_code == 0
+    assert (found.exit_code, "has no use" in found.stderr) == (0, False)
+    for search in ("speculative", "sample"):
+        told = CliRunner().invoke(app, [*asked, "--search", search], input="w1\n").stderr
+        assert f"regard: --shortlist has no use here: {search} search computes all words" in told
     with pytest.raises(RegardError, match="not a shortlist of this model's vocabularies; write it anew"):
         read_shortlist(run, sizes[0] + 1, sizes[1])
     (run / FILE).write_bytes((run / FILE).read_bytes()[:-1] + b"\x01")

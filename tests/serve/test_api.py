@@ -94,6 +94,37 @@ def test_choose(server: Server, choose_run: Path) -> None:
     assert found["probabilities"] == pytest.approx(wanted.probabilities, abs=1e-5)
 
 
+def test_long_texts_say_what_was_dropped(server: Server, toy_run: Path, bert_run: Path, choose_run: Path) -> None:
+    """`long` is the command's `--long`, for every operation that has one; results have `long` as its `--json` has."""
+    toy, bert, choose = (regard.load(run, "cpu") for run in (toy_run, bert_run, choose_run))
+    line = " ".join(f"w{n % 20}" for n in range(toy.recipe.data.filters.max_length + 9))
+    (cut,) = server.ask("translate", text=line, long="truncate", model="toy").json()["results"]
+    assert cut["long"] == {
+        "kind": "truncate",
+        "tokens": toy.recipe.data.filters.max_length + 9,
+        "dropped": 9,
+        "segments": 1,
+    }
+    refused = server.ask("translate", text=line, long="refuse", model="toy")
+    assert refused.status_code == 422
+    assert "trained on at most" in refused.json()["error"]["message"]
+    text = "cat mat . " * bert.context
+    for long in ("segments", {"kind": "truncate", "keep": "tail"}):
+        shortened: dict = {}
+        wanted = bert.embed([text], long=long, warn=lambda said: None, shortened=shortened)
+        (found,) = server.ask("embed", text=text, long=long).json()["results"]
+        np.testing.assert_allclose(found["vector"], wanted[0], atol=1e-5)
+        assert found["long"] == shortened[0].json()
+    (gaps,) = server.ask("fill", text=f"[MASK] {text} [MASK]", long="segments", top=1).json()["results"]
+    assert (len(gaps["gaps"]), gaps["long"]["kind"], gaps["long"]["segments"]) == (2, "segments", 2)
+    question = {"context": "the cat sat " * choose.codec.settings.length, "question": "who ?", "options": ["a", "b"]}
+    (chosen,) = server.ask("choose", **question, long="segments").json()["results"]
+    assert chosen["long"]["kind"] == "segments"
+    assert "long" not in server.ask("choose", **question | {"context": "the cat sat"}).json()["results"][0]
+    wrong = server.ask("embed", text=text, long=7)
+    assert (wrong.status_code, wrong.json()["error"]["code"]) == (422, "invalid")
+
+
 def test_look(server: Server, chat_run: Path) -> None:
     seen = server.ask("look", text="w1 w2", target="w3", model="toy").json()
     assert {place["name"]: place["queries"] for place in seen["places"]}["cross"] == ["w3", "</s>"]

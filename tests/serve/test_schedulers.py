@@ -219,6 +219,25 @@ def test_long_texts_hold_up_nobody_and_can_be_dropped(translator: Translator) ->
     assert not scheduler.busy
 
 
+def test_long_texts_by_the_ways_of_the_command(translator: Translator) -> None:
+    room = translator.recipe.data.filters.max_length
+    ear, scheduler = Ear(), None
+    long = " ".join(f"w{n % 20}" for n in range(room + 9))
+    scheduler = TranslationScheduler(translator, ear, 8)
+    ways: list[Any] = ["truncate", {"kind": "truncate", "keep": "tail"}, "extract", "segments", "refuse", "refuze"]
+    for id, way in enumerate(ways):
+        scheduler.add(WorkRequest(id, "translate", ["w4", long], {"long": way}))
+    finish(scheduler)
+    for id, way in enumerate(ways[:4]):
+        short, cut = ear.of(id)[0]["results"]
+        wanted = translator.nbest([long], 1, long=way, warn=lambda said: None)[0][0]
+        assert (cut["text"], cut["long"]) == (wanted.text, wanted.long.json())  # type: ignore[union-attr]
+        assert cut["long"]["dropped"] == (0 if way == "segments" else 9)
+        assert "long" not in short
+    assert f"has {room + 9} pieces; the model was trained on at most {room}" in ear.of(4)[0]["error"]
+    assert "did you mean refuse?" in ear.of(5)[0]["error"]
+
+
 def test_texts_without_words_are_dropped_like_others(translator: Translator) -> None:
     ear = Ear()
     scheduler = TranslationScheduler(translator, ear, 8)

@@ -28,14 +28,27 @@ from regard.run import train_recipe
 from regard.training.loop import Trainer
 from tests.cuda_types import NoHostReads, cuda_types
 from tests.tasks import bert_toy, chat_toy, lm_toy, test_answer, test_classify, test_tag
+from tests.test_device import full
 from tests.training import toy
+
+
+class CheckedRunner(graph.FixedStorageRunner):
+    """Steps of decoding of a width that was seen before, where a GPU would replay a graph: no value is read."""
+
+    def __init__(self) -> None:
+        self.seen: set[int] = set()
+
+    def run_at_width(self, step: Any, width: int) -> None:
+        with NoHostReads() if width in self.seen else contextlib.nullcontext():
+            super().run_at_width(step, width)
+        self.seen.add(width)
 
 
 @pytest.fixture
 def as_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(dispatch, "DEVICES", {"cpu"})
     monkeypatch.setattr(frozen, "PACKS", False)  # oneDNN's layout is a CPU's
-    monkeypatch.setattr(graph, "RUNNERS", {"cpu": graph.FixedStorageRunner})
+    monkeypatch.setattr(graph, "RUNNERS", {"cpu": CheckedRunner})
     monkeypatch.setattr(short, "PROGRAMS", {16: 2, 32: 2, 64: 1, 128: 1})  # each is interpreted by itself
     monkeypatch.setattr(norm, "PROGRAMS", 2)
     monkeypatch.setattr(linear, "SPLITS", 2)
@@ -49,6 +62,8 @@ class CheckedMicroBatch:
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
         self.seen: set[Any] = set()
+        self.graphs: dict[Any, Any] = {}
+        self.full = False
         self.checked = self.cleared = 0
 
     def clear(self) -> None:
@@ -196,7 +211,7 @@ RECIPES: dict[str, Callable[[Path, dict[str, Any]], dict[str, Any]]] = {
 }
 USES: dict[str, Callable[[Any], Any]] = {
     "translation": lambda model: model.translate(["w1 w2 w3", "", "w4"]),
-    "lm": lambda model: model.generate("the cat", max_tokens=3, greedy=True),
+    "lm": lambda model: model.generate("the cat", max_tokens=3),  # by the recipe's search
     "pretraining": lambda model: model.fill(["cat [MASK] ."]),
     "chat": lambda model: (model.reply(["do you like tea"], max_tokens=3), model.reply(["hi"], beam=2, max_tokens=3)),
     "classify": lambda model: model.classify(["w1 great w2", ""]),
@@ -286,15 +301,11 @@ OTHERS: dict[str, dict[str, Any]] = {
     "rnn": {"kind": "rnn", "size": 16},
     "luong": {"kind": "rnn", "preset": "luong", "size": 16},
     "conv": {"kind": "conv", "layers": 1, "size": 16},
-    "decoder_only": {
-        **{"kind": "decoder_only", "layers": 2, "size": 16, "inner": 16, "heads": 1},
-        "attention": {"pattern": ["blocks(4)", "full"], "compress": ["none", "strided_conv"]},
-    },
     "bytenet": {"kind": "bytenet", "sets": 1, "dilations": [1, 2], "size": 16},
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "decoder_only")) for n in OTHERS])
+@pytest.mark.parametrize("name", OTHERS)
 def test_other_models_that_translate(as_gpu: None, tmp_path: Path, name: str) -> None:
     toy.write_corpus(tmp_path, train=20, valid=3)
     made = toy.recipe(tmp_path) | {"model": OTHERS[name]}
@@ -335,7 +346,9 @@ def test_elmo(as_gpu: None, tmp_path: Path) -> None:
     goes_through(made | {"training": tuned}, tmp_path)
 
 
-def test_a_bert_that_answers(as_gpu: None, tmp_path: Path) -> None:
+def test_a_bert_that_answers_and_one_whose_states_are_read(
+    as_gpu: None, capturing: list[CheckedMicroBatch], tmp_path: Path
+) -> None:
     context = "w1 cat. w2 red. w3"
     given = test_answer.squad([(context, [test_answer.asked("1", "thing", context, "cat")])])
     for name in ("train.json", "valid.json"):
@@ -344,16 +357,93 @@ def test_a_bert_that_answers(as_gpu: None, tmp_path: Path) -> None:
     model = {"kind": "bert", "layers": 1, "size": 16, "inner": 16, "heads": 1}
     tuned = steps("bf16")
     tuned.pop("tokens_per_batch")
-    goes_through(
-        {
-            "task": test_answer.TASK,
-            "data": data | {"cache": str(tmp_path / "cache")},
-            "text": "word",
-            "model": model | {"position": {"kind": "learned", "length": 64}},
-            "training": tuned,
-        },
-        tmp_path,
-    )
+    made = {
+        "task": test_answer.TASK,
+        "data": data | {"cache": str(tmp_path / "cache")},
+        "text": "word",
+        "model": model | {"position": {"kind": "learned", "length": 64}},
+        "training": tuned,
+    }
+    goes_through(made, tmp_path)
+    test_tag.write_sentences(tmp_path)
+    features = {"layers": "0,1", "lstm": 0}
+    made["task"] = {"kind": "tag", "length": 32, "overlap": 6, "batch": 4, "frozen_features": features}
+    made["data"] |= {split: str(tmp_path / f"{split}.conll") for split in ("train", "valid")}
+    goes_through(made | {"training": tuned | {"init": str(tmp_path / "run")}}, tmp_path / "tagger")
+    assert capturing[-2].checked
+
+
+# --- what a step of training has besides a batch, and several tokens at a step of decoding -------------------------
+
+
+def proposes(folder: Path) -> dict[str, Any]:
+    """Its heads are drawn on the host, and their labels found there: never part of a graph."""
+    made = language(folder, ROWS[0])
+    made["model"] |= {"proposals": 3}
+    return made | {"decoding": {"kind": "blockwise"}}
+
+
+def remembers(folder: Path) -> dict[str, Any]:
+    made = language(folder, ROWS[0])
+    made["task"] |= {"boundaries": "marked"}
+    made["model"] |= {"memory": 8, "position": "transformer_xl"}
+    made["training"] |= {"optimiser": {"kind": "adafactor"}}
+    return made
+
+
+def reads_pairs(folder: Path) -> dict[str, Any]:
+    """With bounded caches, and with unbounded ones while several tokens are checked."""
+    toy.write_corpus(folder, train=20, valid=3)
+    made = toy.recipe(folder)
+    attention = {"pattern": ["blocks(4)", "full"], "compress": ["none", "strided_conv"]}
+    made["model"] = {"kind": "decoder_only", "layers": 2, "size": 16, "inner": 16, "heads": 1, "attention": attention}
+    made["model"] |= {"source_weight": 0.5}
+    made["training"] |= steps("bf16")
+    made["training"]["validation"] |= {"decoding": {"kind": "speculative", "draft": "layers(1)", "tokens": 2}}
+    return made
+
+
+def classifies(folder: Path) -> dict[str, Any]:
+    """A GPT with a head."""
+    test_classify.write_texts(folder, (24, 4))
+    data = {"train": str(folder / "train.tsv"), "valid": str(folder / "valid.tsv"), "cache": str(folder / "cache")}
+    model = {"kind": "lm", "layers": 2, "size": 16, "inner": 16, "heads": 1, "position": "rotary"}
+    training = steps("bf16")
+    training.pop("tokens_per_batch")
+    return {
+        "task": {"kind": "classify", "length": 8, "batch": 4},
+        **{"data": data, "text": "word", "model": model, "training": training},
+    }
+
+
+NEWER: dict[str, tuple[Callable[[Path], dict[str, Any]], bool]] = {  # the recipe, and whether steps are captured
+    "proposals": (proposes, False),
+    "memory": (remembers, False),
+    "decoder_only": (reads_pairs, False),
+    "a GPT that classifies": (classifies, True),
+}
+
+
+@pytest.mark.parametrize("name", NEWER)
+def test_what_came_later(as_gpu: None, capturing: list[CheckedMicroBatch], tmp_path: Path, name: str) -> None:
+    make, captured = NEWER[name]
+    goes_through(make(tmp_path), tmp_path)
+    assert bool(capturing[0].checked) == captured
+
+
+def test_memory_that_runs_out_beside_graphs(
+    capturing: list[CheckedMicroBatch], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The step is done again without graphs, and learns the same: half of its gradients were there already."""
+    lm_toy.write_text(tmp_path, documents=8)
+    made = lm_toy.recipe(tmp_path, steps=4)
+    made["training"] |= {"accumulate": 2}
+    train_recipe(recipes.load_recipe(made), tmp_path / "whole", "cpu")
+    full(monkeypatch, 3)
+    train_recipe(recipes.load_recipe(made), tmp_path / "again", "cpu")
+    assert (capturing[0].full, capturing[1].full) == (False, True)
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "again")]
+    assert weights[0] == weights[1]
 
 
 CAPTURED: dict[str, dict[str, Any]] = {  # in a BERT, whose batches are padded
@@ -374,7 +464,6 @@ def test_captured_steps_read_nothing(
     assert bool(capturing[0].checked) == (name not in ("batch norm", "bigbird"))
 
 
-@pytest.mark.slow
 def test_captured_steps_follow_the_layers_that_predict(
     as_gpu: None, capturing: list[CheckedMicroBatch], tmp_path: Path
 ) -> None:
@@ -383,6 +472,7 @@ def test_captured_steps_follow_the_layers_that_predict(
     made["task"] |= {"boundaries": "marked"}
     made["model"] |= {"layer_losses": True, "targets": 2, "position": {"kind": "learned_per_layer", "length": 32}}
     made["training"] |= {"steps": 4, "validation": {"every": 9, "lines": 1}, "checkpoints": {"every": 9}, "ema": 0.0}
+    made["training"] |= {"optimiser": {"kind": "muon"}}
     train_recipe(recipes.load_recipe(made), tmp_path / "run", "cpu")
     assert (capturing[0].cleared, capturing[0].checked) == (2, 2)
 

@@ -7,6 +7,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import regard.nn.attention
 from regard.models import Bert, LanguageModel, MaskedLM, Transformer
 from regard.training import cost
+from regard.training.config import TrainingConfig
+from regard.training.optimiser import AdafactorConfig
 
 
 def models() -> dict[str, torch.nn.Module]:
@@ -45,8 +47,13 @@ def test_bytes_of_caches_and_state() -> None:
     windows = LanguageModel.from_preset("tiny", 50, attention={"pattern": ["window(3)", "full"], "kv_heads": 2})
     assert cost.cache_bytes(windows, 8) == (2 * 4 + 2 * 8) * 2 * 64 * 4 / 8  # four layers, two heads of keys
     count = sum(p.numel() for p in lm.parameters())
-    assert cost.state_bytes(lm) == 16 * count
-    assert cost.state_bytes(lm, ema=True) == 20 * count
+    each = {
+        16: TrainingConfig(),
+        20: TrainingConfig(ema=0.99),
+        8: TrainingConfig(optimiser=AdafactorConfig()),  # hardly any state
+    }
+    for expected, settings in each.items():
+        assert cost.state_bytes(lm, settings) == expected * count
 
 
 def test_activations_are_what_a_backward_pass_needs() -> None:

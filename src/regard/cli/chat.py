@@ -9,11 +9,13 @@ from typing import IO, NotRequired, TypedDict
 
 from rich.table import Table
 
-from regard.api import ModelLoader, load_as
+from regard.api import load_as
+from regard.cli.commands.options import ChatOptions
 from regard.cli.streams import check_stats, decode_lines, open_output, report_acceptance, warn
 from regard.console import Console
 from regard.decoding import DecodingConfig
 from regard.errors import RegardError
+from regard.interop.engines import precision_loader
 from regard.io.files import os_errors_for
 from regard.language import localise
 from regard.predict.chat import ChatPredictor
@@ -23,16 +25,18 @@ PROMPT = "> "
 ATTENDED = 3  # pieces of the history that are shown for each piece of a reply
 
 
-def chat(run: Path, options: ReplyOptions, stats: Path | None, device: str, loader: ModelLoader, as_json: bool) -> None:
-    predictor = load_as(ChatPredictor, run, device, "chat", loader)
-    conversation = Conversation(predictor, options.decoding_config(predictor.recipe.decoding, cli=True))
-    check_stats(conversation.decoding, stats)
+def chat(options: ChatOptions) -> None:
+    loader = precision_loader(options.precision)
+    predictor = load_as(ChatPredictor, options.run, options.device, "chat", loader)
+    search = ReplyOptions.of(options).decoding_config(predictor.recipe.decoding, cli=True)
+    check_stats(search, options.stats)
+    conversation = Conversation(predictor, search)
     with open_output(None) as out:
         if sys.stdin.isatty():
-            terminal_chat(conversation, out, as_json)
+            terminal_chat(conversation, out, options.as_json)
         else:
-            piped_chat(conversation, decode_lines(sys.stdin.buffer, "standard input"), out, as_json)
-    report_acceptance(predictor, conversation.decoding, stats)
+            piped_chat(conversation, decode_lines(sys.stdin.buffer, "standard input"), out, options.as_json)
+    report_acceptance(predictor, conversation.decoding, options.stats)
 
 
 class ReplyRow(TypedDict):

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.table import Table
 
 from regard.api import ModelLoader, load
-from regard.cli.streams import progress_bar, warn
+from regard.cli.streams import progress_bar, report_acceptance, warn
 from regard.cli.translate import ensemble_of
 from regard.console import Console
 from regard.data.config import Corpus
@@ -56,6 +56,7 @@ def evaluate(
         report = task.evaluate(predictor, split, options, lambda what, n, of: show(n, of))
     for note in report["notes"]:
         warn(note)
+    report |= report_acceptance(predictor, predictor.recipe.decoding)
     if as_json:
         print(json.dumps(report, indent=1, ensure_ascii=False))
     else:

@@ -3,40 +3,34 @@
 import json
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import IO
 
-from regard.api import ModelLoader, load_as
+from regard.api import load_as
+from regard.cli.commands.options import GenerateOptions
 from regard.cli.streams import check_stats, decode_lines, open_output, report_acceptance, warn
 from regard.decoding import Beam
+from regard.interop.engines import precision_loader
 from regard.predict.generation import Continuation, TextDelta, TextGenerator
-from regard.predict.options import GenerationOptions
+from regard.predict.options import SearchOptions
 
 
-def generate(
-    run: Path,
-    prompt: str | None,
-    options: GenerationOptions,
-    echo: bool,
-    stats: Path | None,
-    device: str,
-    loader: ModelLoader,
-    as_json: bool,
-) -> None:
-    generator = load_as(TextGenerator, run, device, "generate", loader)
-    decoding = options.decoding_config(generator.recipe.decoding, cli=True)
-    check_stats(decoding, stats)
-    text = "\n".join(decode_lines(sys.stdin.buffer, "standard input")) if prompt is None else prompt
-    echoed, count = text if echo else "", options.count
-    own = {"max_tokens": options.max_tokens, "stop": options.stop, "strict": options.strict, "warn": warn}
+def generate(options: GenerateOptions) -> None:
+    loader = precision_loader(options.precision)
+    generator = load_as(TextGenerator, options.run, options.device, "generate", loader)
+    decoding = SearchOptions.of(options).decoding_config(generator.recipe.decoding, cli=True)
+    check_stats(decoding, options.stats)
+    given, count = options.prompt, options.samples
+    text = "\n".join(decode_lines(sys.stdin.buffer, "standard input")) if given is None else given
+    echoed = text if options.echo else ""
+    own = {"max_tokens": options.max_tokens, "stop": options.stop or [], "strict": options.strict, "warn": warn}
     with open_output(None) as out:
-        if as_json or isinstance(decoding, Beam):
+        if options.as_json or isinstance(decoding, Beam):
             for n, continuation in enumerate(generator.generate(text, count, decoding, **own), 1):
                 line = f"{_heading(n, count)}{echoed}{continuation.text}\n"
-                out.write(_json_line(n, continuation) if as_json else line)
+                out.write(_json_line(n, continuation) if options.as_json else line)
         else:
             show(generator.stream(text, count, decoding, **own), count, echoed, out)
-    report_acceptance(generator, decoding, stats)
+    report_acceptance(generator, decoding, options.stats)
 
 
 def show(deltas: Iterable[TextDelta], count: int, echoed: str, out: IO[str]) -> None:

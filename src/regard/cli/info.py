@@ -100,7 +100,7 @@ def _cost_facts(run: Path, tokens: int | None, length: int) -> dict[str, object]
         "FLOPs a token": {f"{name}, of {length}": count for name, count in cost.forward_flops(model, length).items()},
         "bytes a token": {"KV cache while decoding": cost.cache_bytes(model, length)},
     }
-    memory = {"weights, gradients and optimiser": cost.state_bytes(model, bool(recipe.training.ema))}
+    memory = {"weights, gradients and optimiser": cost.state_bytes(model, recipe.training)}
     batch = cost.sample_batch(model, length)
     if batch is not None:
         tokens = tokens or recipe.training.tokens_per_batch

@@ -7,18 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from regard.api import ModelLoader, load_as
-from regard.cli.streams import (
-    batched_lines,
-    check_distinct_files,
-    input_lines,
-    offset_progress,
-    open_output,
-    progress_bar,
-    warn,
-)
+from regard.cli.commands.options import EmbedOptions, FillOptions, long_config
+from regard.cli.streams import batched_lines, input_lines, offset_progress, open_output, progress_bar, warn
 from regard.errors import RegardError
-from regard.examples.long_text import LongConfig, Shortened, long_json
+from regard.examples.long_text import Shortened, long_json
 from regard.io.atomic import atomic_write
 from regard.predict.embedding import TextEmbedder
 from regard.predict.filling import MASK, MaskFiller, MaskPrediction
@@ -29,19 +21,8 @@ Shortenings = dict[int, Shortened]  # what was done with long texts, by their in
 Embeddings = Iterator[tuple[list[str], np.ndarray, Shortenings]]  # texts and their vectors, some at a time
 
 
-def fill(
-    run: Path,
-    source: Path | None,
-    output: Path | None,
-    top: int,
-    batch_tokens: int,
-    long: LongConfig | None,
-    device: str,
-    loader: ModelLoader,
-    as_json: bool,
-) -> None:
-    check_distinct_files([output], [source])
-    filler = load_as(MaskFiller, run, device, "fill", loader)
+def fill(options: FillOptions) -> None:
+    long, filler = long_config(options.long), options.load(MaskFiller, "fill")
     done, without, apart = 0, 0, 0
 
     def warn_apart(sentence: str) -> None:
@@ -50,14 +31,14 @@ def fill(
         if apart <= NAMED or "apart;" not in sentence:
             warn(sentence)
 
-    lines = input_lines(source)
-    with open_output(output) as out:
+    lines = input_lines(options.input)
+    with open_output(options.output) as out:
         for batch in batched_lines(lines, lines.ready):
             shortened: Shortenings = {}
-            predictions = filler.fill(batch, top, batch_tokens, done, warn_apart, long, shortened)
+            predictions = filler.fill(batch, options.top, options.batch_tokens, done, warn_apart, long, shortened)
             for number, (line, masks) in enumerate(zip(batch, predictions, strict=True), done + 1):
                 how = shortened.get(number - done - 1)
-                out.write(_json_line(number, line, masks, how) if as_json else f"{_text_line(masks)}\n")
+                out.write(_json_line(number, line, masks, how) if options.as_json else f"{_text_line(masks)}\n")
                 if MASK not in line and line.strip():
                     without += 1
                     if without <= NAMED:
@@ -80,21 +61,19 @@ def _json_line(number: int, line: str, masks: list[list[MaskPrediction]], long: 
     return json.dumps({"line": number, "text": line, "gaps": gaps} | long_json(long), ensure_ascii=False) + "\n"
 
 
-def embed(
-    run: Path, source: Path | None, output: Path | None, device: str, loader: ModelLoader, as_json: bool, **options: Any
-) -> None:
-    """`options` are those of `TextEmbedder.embed`."""
-    check_distinct_files([output], [source])
-    embedder = load_as(TextEmbedder, run, device, "embed", loader)
+def embed(options: EmbedOptions) -> None:
+    names = ("pooling", "layer", "layers", "join", "normalise", "batch_tokens")  # of `TextEmbedder.embed`
+    own = {name: vars(options)[name] for name in names} | {"long": long_config(options.long)}
+    output, embedder = options.output, options.load(TextEmbedder, "embed")
     binary = output is not None and output.suffix == ".npy"
-    if binary and as_json:
+    if binary and options.as_json:
         raise RegardError(f"--json writes lines, and {output} would hold an array; leave out one of the two")
     with progress_bar("Embedding") as report:
-        embeddings = _embeddings(embedder, source, options, report)
+        embeddings = _embeddings(embedder, options.input, own, report)
         if output is not None and binary:
-            save_array(output, embeddings, embedder.width(**options))
+            save_array(output, embeddings, embedder.width(**own))
         else:
-            _write_lines(output, embeddings, as_json)
+            _write_lines(output, embeddings, options.as_json)
 
 
 def _embeddings(

@@ -23,7 +23,7 @@ from regard.errors import RegardError
 from regard.io.atomic import atomic_write
 from regard.language import localise
 from regard.predict.base import Predictor
-from regard.reporting import Progress
+from regard.reporting import Json, Progress
 
 T = TypeVar("T")
 
@@ -43,10 +43,11 @@ def check_stats(decoding: DecodingConfig | None, stats: Path | None) -> None:
         raise RegardError("--stats counts the guesses of a speculative or blockwise search; add --search speculative")
 
 
-def report_acceptance(predictor: Predictor, decoding: DecodingConfig | None, stats: Path | None) -> None:
-    """What parallel decoding gained: a line for people, and JSON in the file `stats`; nothing of other searches."""
+def report_acceptance(predictor: Predictor, decoding: DecodingConfig | None, stats: Path | None = None) -> Json:
+    """What parallel decoding gained: a line for people, JSON in the file `stats`, and as an entry of a report; nothing
+    of other searches."""
     if decoding is None or not decoding.parallel or (found := predictor.acceptance(decoding)) is None:
-        return
+        return {}
     shares = " ".join(f"{share:.0%}" for share in found.by_position)
     warn(
         f"{decoding.kind} search: {found.gain:.2f} tokens a step, {found.accepted_length:.2f} guesses kept; of those "
@@ -55,6 +56,7 @@ def report_acceptance(predictor: Predictor, decoding: DecodingConfig | None, sta
     if stats is not None:
         with atomic_write(stats) as file:
             file.write(json.dumps({"decoding": to_plain(decoding), **found.json()}, ensure_ascii=False) + "\n")
+    return {"acceptance": found.json()}
 
 
 class Utf8Repair:

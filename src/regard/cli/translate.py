@@ -6,11 +6,12 @@ From stdin to the printed line, call by call: docs/architecture.md, "The way of 
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from regard.api import ModelLoader, load_as
+from regard.cli.commands.options import TranslateOptions, long_config
 from regard.cli.streams import (
     batched_lines,
     check_distinct_files,
@@ -26,8 +27,9 @@ from regard.cli.streams import (
 )
 from regard.data import annotations
 from regard.data.readers import TextRecord, read_lines
+from regard.decoding.shortlist import Shortlist
 from regard.errors import RegardError
-from regard.examples.long_text import LongConfig, long_json
+from regard.examples.long_text import long_json
 from regard.interop.engines import engine_loader
 from regard.predict.alignment import to_pharaoh
 from regard.predict.options import TranslationOptions, TranslationSearch
@@ -37,84 +39,50 @@ from regard.text.coverage import unknown_lines_warning
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class TranslateCommand(TranslationSearch):
-    """The command line of `regard translate`, by the names of its options."""
-
-    run: Path
-    input: Path | None
-    output: Path | None
-    nbest: int
-    scores: bool
-    alignments: Path | None
-    layer: int | None
-    head: list[int] | None
-    trees: Path | None
-    long: LongConfig | None
-    others: list[Path] | None
-    prefixes: Path | None
-    phrases: Path | None
-    document: Path | None
-    form: str | None
-    by: str
-    context: int
-    separator: str
-    errors: str
-    batch_tokens: int
-    engine: str
-    precision: str | None
-    shortlist: bool
-    stats: Path | None
-    device: str
-    as_json: bool
-
-    @property
-    def name(self) -> str:
-        """What messages call the input."""
-        return str(self.input or "standard input")
-
-    @property
-    def beside(self) -> list[Path]:
-        """The files whose line i belongs to line i of the input."""
-        return [path for path in (self.trees, self.prefixes, self.phrases) if path]
-
-    def check(self) -> None:
-        """Raise RegardError for options that do not go together; no file is read."""
-        if self.document is None and (self.form or self.context or self.by != "sentence"):
-            name = "form" if self.form else "context" if self.context else "by"
-            raise RegardError(f"--{name} says how a document is read; give --document FILE, too")
-        if not self.alignments and (self.layer or self.head):
-            raise RegardError("--layer and --head choose what --alignments shows; give --alignments FILE, too")
-        if self.others and self.alignments:
-            raise RegardError("--alignments shows the attention of one model; leave out --with")
-        check_distinct_files([self.output, self.alignments, self.stats], [self.input, *self.beside])
-
-    def for_predictor(self, translator: Translator) -> TranslationOptions:
-        """The options of `Translator.translations` that are the same for all lines."""
-        decoding = translator.recipe.decoding
-        return TranslationOptions(
-            decoding=self.decoding_config(decoding, self.phrases is not None, self.nbest, cli=True),
-            nbest=self.nbest,
-            files={name: str(path) for name in ("prefixes", "phrases") if (path := vars(self)[name])},
-            batch_tokens=self.batch_tokens,
-            long=self.long,
-            warn=warn,
-            scores=self.scores or self.as_json or self.nbest > 1,
-            attention=("cross",) if self.alignments else (),
-            unknown=[],
-        )
+def check_options(options: TranslateOptions) -> None:
+    """Raise RegardError for options that are wrong, or do not go together; no file is read."""
+    long_config(options.long)
+    if options.document is None and (options.form or options.context or options.by != "sentence"):
+        name = "form" if options.form else "context" if options.context else "by"
+        raise RegardError(f"--{name} says how a document is read; give --document FILE, too")
+    if not options.alignments and (options.layer or options.head):
+        raise RegardError("--layer and --head choose what --alignments shows; give --alignments FILE, too")
+    if options.others and options.alignments:
+        raise RegardError("--alignments shows the attention of one model; leave out --with")
+    check_distinct_files([options.output, options.alignments, options.stats], [options.input, *_files_beside(options)])
 
 
-def load_translators(options: TranslateCommand) -> Translator:
+def _files_beside(options: TranslateOptions) -> list[Path]:
+    """The files whose line i belongs to line i of the input."""
+    return [path for path in (options.trees, options.prefixes, options.phrases) if path]
+
+
+def predictor_options(options: TranslateOptions, translator: Translator) -> TranslationOptions:
+    """The options of `Translator.translations` that are the same for all lines."""
+    search, usual = TranslationSearch.of(options), translator.recipe.decoding
+    return TranslationOptions(
+        decoding=search.decoding_config(usual, options.phrases is not None, options.nbest, cli=True),
+        nbest=options.nbest,
+        files={name: str(path) for name in ("prefixes", "phrases") if (path := vars(options)[name])},
+        batch_tokens=options.batch_tokens,
+        long=long_config(options.long),
+        warn=warn,
+        scores=options.scores or options.as_json or options.nbest > 1,
+        attention=("cross",) if options.alignments else (),
+        unknown=[],
+    )
+
+
+def load_translators(options: TranslateOptions) -> Translator:
     """The model, with the others that decide together with it."""
     load = engine_loader(options.engine, options.precision, options.shortlist)
     translator = load_as(Translator, options.run, options.device, "translate", load)
     return ensemble_of(translator, options.others or (), options.device, load)
 
 
-def translate(options: TranslateCommand) -> None:
+def translate(options: TranslateOptions) -> None:
     repair = utf8_repair(options.errors)
-    options.check()
+    check_options(options)
     if options.document is not None:
         from regard.cli.documents.translate import translate_file
 
@@ -123,14 +91,16 @@ def translate(options: TranslateCommand) -> None:
     translator = load_translators(options)
     if options.alignments:
         translator.check_alignment(options.layer, options.head)
-    own = options.for_predictor(translator)
+    own = predictor_options(options, translator)
     check_stats(own.decoding, options.stats)
+    if translator.shortlist is not None and own.decoding is not None and not Shortlist.serves(own.decoding):
+        warn(f"--shortlist has no use here: {own.decoding.kind} search computes all words")
     with contextlib.ExitStack() as files:
         source, out = input_lines(options.input, repair), files.enter_context(open_output(options.output))
         aligned = files.enter_context(open_output(options.alignments)) if options.alignments else None
         report = files.enter_context(progress_bar("Translating"))
         done = 0
-        rows = _rows_beside(source, options) if options.beside else map(InputRow, source)
+        rows = _rows_beside(source, options) if _files_beside(options) else map(InputRow, source)
         for batch in batched_lines(rows, source.ready):
             texts, own = [row.text for row in batch], _batch_options(own, options, batch, done)
             translations = translator.translations(texts, replace(own, progress=offset_progress(done, report)))
@@ -163,7 +133,7 @@ class InputRow(NamedTuple):
     phrases: str = ""
 
 
-def _rows_beside(source: Iterator[str], options: TranslateCommand) -> Iterator[InputRow]:
+def _rows_beside(source: Iterator[str], options: TranslateOptions) -> Iterator[InputRow]:
     records = records_with_trees(((line,) for line in source), options.trees, options.name)
     prefixed = _lines_beside(records, options.prefixes, options.name)
     for (record, prefix), phrases in _lines_beside(prefixed, options.phrases, options.name):
@@ -194,7 +164,7 @@ def _lines_beside(items: Iterator[T], path: Path | None, name: str) -> Iterator[
 
 
 def _batch_options(
-    own: TranslationOptions, options: TranslateCommand, batch: list[InputRow], before: int
+    own: TranslationOptions, options: TranslateOptions, batch: list[InputRow], before: int
 ) -> TranslationOptions:
     return replace(
         own,
@@ -205,7 +175,7 @@ def _batch_options(
     )
 
 
-def _output_line(number: int, translations: list[Translation], options: TranslateCommand) -> str:
+def _output_line(number: int, translations: list[Translation], options: TranslateOptions) -> str:
     if options.as_json:
         rows = [{"text": t.text, "score": t.score, "log_probability": t.log_probability} for t in translations]
         long = long_json(translations[0].long if translations else None)

@@ -98,6 +98,7 @@ class Sample(DecodingConfig):
 # --- several tokens at a step --------------------------------------------------------------------------------------
 
 LARGEST = 64  # guesses at a step
+NO_SHAPE: dict[str, Any] = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}  # change nothing
 
 
 @choice("speculative", paper="Leviathan 2023; Chen 2023")
@@ -124,6 +125,12 @@ class Speculative(Sample):
             raise ValueError("draft is empty; write ngrams, layers(2) or the folder of another run")
         if self.draft_layers is not None and self.draft_layers < 1:
             raise ValueError(f"draft must have at least one layer, not {self.draft}")
+        for name, none in NO_SHAPE.items():
+            if not self.samples and vars(self)[name] != none:
+                raise ValueError(
+                    f"{name} is about drawing tokens, and at a temperature of 0 the likeliest is taken; give a "
+                    f"temperature, or leave out {name}"
+                )
 
     @property
     def guesser(self) -> tuple[object, ...]:

@@ -107,6 +107,9 @@ class HeadsDraft(Draft):
         self.model = model
         self.tokens = torch.zeros(batch_size, self.count, dtype=torch.long, device=device)
 
+    def begin(self, slots: Tensor, requests: list[GenerationRequest]) -> None:
+        self.tokens[slots] = 0  # what is left of the request before might be near enough to be kept
+
     def reorder(self, index: Tensor) -> None:
         self.tokens = self.tokens[index]
 

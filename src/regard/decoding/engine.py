@@ -41,8 +41,10 @@ from regard.decoding.sampling import GreedyPicker, SamplingPicker, SingleSequenc
 from regard.decoding.slots import REFILL, DecodingStep, SlotBatch
 from regard.errors import RegardError
 from regard.nn.dispatch import autocast_dtype, no_autocast
+from regard.reporting import say_once
 
 accel.register()
+LESS = "the GPU is out of memory: decoding half as many sequences at a time; lower batch_tokens (--batch-tokens)"
 KEPT = 8  # shapes whose batches in fixed storage are kept
 INTERVAL = 6  # steps between two times that arriving requests join, unless …
 SHARE = 2  # … half as many wait as are in progress
@@ -173,6 +175,7 @@ class Engine:
         if self.most_tokens is not None and not queue.whole:
             slots = min(slots, max(1, self.most_tokens // longest))
         while not self._try_decode(replace(queue, slots=slots), spec, record, results):
+            say_once(LESS)
             slots = (slots + 1) // 2
             self.most_tokens = slots * longest
             self.batches.clear()

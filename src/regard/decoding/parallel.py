@@ -174,10 +174,15 @@ class ParallelSearch(SingleSequenceSearch):
         return self.generated[:, None] + torch.arange(self.width, device=self.generated.device)
 
     def guess(self, tokens: Tensor, states: list[Any]) -> Guesses:
-        """The draft's guesses, and forced tokens where there are any."""
+        """The draft's guesses, and forced tokens where there are any, which it reads as its own."""
         place = self.places()
-        guesses = self.draft.guess(tokens, states, self.generated, lambda x, n: self.picker.draw(x, place[:, n]))
         forces, only = self._forced(place[:, :-1])
+
+        def draw(logits: Tensor, n: int) -> tuple[Tensor, Tensor | None]:
+            token, probabilities = self.picker.draw(logits, place[:, n])
+            return torch.where(forces[:, n], only[:, n], token), probabilities
+
+        guesses = self.draft.guess(tokens, states, self.generated, draw)
         return Guesses(torch.where(forces, only, guesses.tokens), guesses.probabilities)
 
     def _forced(self, place: Tensor) -> tuple[Tensor, Tensor]:
@@ -297,6 +302,11 @@ class ParallelModel:
                 "recurrent or convolutional model; leave it out"
             )
         assert draft is None or isinstance(draft, BlockReader)
+        if draft is not None and draft.longest is not None and draft.longest < (model.longest or NO_LIMIT):
+            raise RegardError(
+                f"the draft knows {draft.longest} positions, fewer than the model, so some texts are too long for it; "
+                "give a draft that knows as many"
+            )
         self.model, self.draft, self.config, self.tally = model, draft, config, torch.zeros(0)
         if isinstance(config, Blockwise) and model.proposals is None:
             raise RegardError(

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from regard.decoding.config import Beam, DecodingConfig, Greedy
 from regard.errors import RegardError
 from regard.io.manifest import verified
 from regard.io.tensors import read_tensors, write_tensors
@@ -26,6 +27,11 @@ class Shortlist:
         """The target pieces for a source, and `others`, in their order."""
         own = self.candidates[np.asarray(source, dtype=np.int64)].ravel()
         return np.unique(np.concatenate([self.always, own[own >= 0], np.asarray(others, dtype=np.int64)]))
+
+    @staticmethod
+    def serves(decoding: DecodingConfig) -> bool:
+        """Whether a search may leave words out: those that draw from all, or guess, compute all."""
+        return type(decoding) in (Beam, Greedy)
 
     def save(self, path: Path) -> None:
         tensors = {name: torch.from_numpy(array.astype(np.int32)) for name, array in vars(self).items()}

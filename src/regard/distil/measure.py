@@ -13,7 +13,6 @@ from regard.decoding import DecodingConfig
 from regard.errors import RegardError
 from regard.interop.engines import engine_loader
 from regard.io.run_folder import CONFIG, WEIGHTS, run_folder_of
-from regard.predict.base import PRECISIONS
 from regard.predict.translation import Translator
 
 CT2 = "CTranslate2 int8"
@@ -82,10 +81,12 @@ class Form(NamedTuple):
         return sum(path.stat().st_size for path in files if path.is_file()) / 1e6
 
 
-def forms_of(name: str, run: Path, notes: list[str]) -> Iterator[Form]:
+def forms_of(name: str, run: Path, notes: list[str], device: str = "cpu") -> Iterator[Form]:
     """A run as it was trained, in our int8, and by CTranslate2; `notes` gets why it is not there."""
     yield Form(name, run, load)
-    if "int8" in PRECISIONS:
+    if device != "cpu":
+        notes.append(f"int8 is for CPUs, and the device is {device}: it is not measured; --device cpu measures it")
+    else:
         yield Form(f"{name}, int8", run, partial(load, precision="int8"))
     if importlib.util.find_spec("ctranslate2") is None:
         notes.append('CTranslate2 is not installed, so nothing is exported to it: pip install "regard[fast]"')

@@ -18,6 +18,7 @@ from regard.api import load, load_as
 from regard.console import Console
 from regard.data.config import Corpus
 from regard.data.prepared import file_hashes
+from regard.device import pick_device
 from regard.distil.measure import Form, MeasuredRow, forms_of, measure_translator
 from regard.distil.student import data_of, seed_run, student_recipe
 from regard.distil.translations import (
@@ -47,6 +48,7 @@ from regard.tasks.translation import TranslationConfig
 from regard.training.log import PLAIN_INTERVAL
 
 PLAN, FINISHED = "plan.json", "results.json"
+FILTERS = {"max_ratio", "worst"}  # what of the plan the translations do not depend on
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,8 @@ def _claimed(out: Path) -> Iterator[None]:
     """The folder, for this process alone."""
     if out.exists() and not out.is_dir():
         raise RegardError(f"{out} is a file; give another --out")
-    if out.exists() and not (out / PLAN).exists() and {path.name for path in out.iterdir()} - {".lock"}:
+    strange = out.exists() and any(not path.name.startswith(".") for path in out.iterdir())
+    if strange and not (out / PLAN).exists():
         raise RegardError(f"{out} is not empty, and no distillation was begun there; give another --out")
     out.mkdir(parents=True, exist_ok=True)
     with lock_folder(out, out / ".lock") as free:
@@ -179,7 +182,7 @@ def _claimed(out: Path) -> Iterator[None]:
 
 
 def _plan(teacher: Path, texts: Sequence[Corpus], translator: Translator, options: DistillationOptions) -> Json:
-    """What the translations depend on."""
+    """What the translations depend on, and what is left out of them."""
     choices = options.translations
     names = translator.languages
     return {
@@ -188,19 +191,21 @@ def _plan(teacher: Path, texts: Sequence[Corpus], translator: Translator, option
         "nbest": choices.nbest,
         "beam": choices.beam,
         "chunk": choices.chunk,
+        "max_ratio": choices.max_ratio,
+        "worst": choices.worst,
     }
 
 
 def _check_plan(out: Path, plan: Json) -> None:
-    """A folder holds the translations of one teacher and text."""
+    """A folder holds the translations of one teacher and text; what is left out of them may change until a student
+    has begun to learn."""
     plan = json.loads(json.dumps(plan))
-    if not (out / PLAN).exists():
+    before = read_json(out / PLAN) if (out / PLAN).exists() else {}
+    changed = [name for name in plan if name in before and before[name] != plan[name]]
+    if not changed or (not (out / "student").exists() and set(changed) <= FILTERS):
         with atomic_write(out / PLAN) as file:
             file.write(json.dumps(plan, indent=1) + "\n")
-        return
-    before = read_json(out / PLAN)
-    changed = [name for name, value in plan.items() if before.get(name) != value]
-    if changed:
+    else:
         raise RegardError(
             f"{out} has the translations of another plan ({', '.join(changed)} changed); give another --out, or what "
             "it was begun with"
@@ -240,8 +245,8 @@ def _measured(
     fresh = kept.get("student") == digest and kept.get("lines") == options.lines
     rows: list[MeasuredRow] = kept["models"] if fresh else []
     notes: list[str] = []
-    if kept.get("student") != digest:
-        shutil.rmtree(small, ignore_errors=True)
+    for left in (*out.glob(f".{small.name}.*"), *([small] if kept.get("student") != digest else [])):
+        shutil.rmtree(left, ignore_errors=True)  # of a process that was killed, or of other weights
     if not small.exists():
         reports.say(f"{small}: {export_run('safetensors', run, small, '', Storage(8))}")
     corpora = recipe.data.test or recipe.data.valid
@@ -250,7 +255,8 @@ def _measured(
         notes.append("the recipe names no test data: BLEU and chrF are not measured; give data.test")
         reports.say(notes[-1])
     examples = pairs or [(source, "") for source in sources[:: max(1, len(sources) // options.lines)]][: options.lines]
-    forms = [Form("teacher", teacher, load), *forms_of("student", run, notes), Form("student, 8 bits", small, load)]
+    students = forms_of("student", run, notes, pick_device(options.device).type)
+    forms = [Form("teacher", teacher, load), *students, Form("student, 8 bits", small, load)]
     for form in forms:
         if form.name in [row["model"] for row in rows]:
             continue

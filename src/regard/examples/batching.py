@@ -1,6 +1,14 @@
 """Batches of rows for inference, with little padding. Knows no text and no model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from regard.reporting import say_once
+
+LESS = "the GPU is out of memory: going on with half as much at a time"
+LESS_TOKENS = "the GPU is out of memory: going on with half as much at a time; lower batch_tokens (--batch-tokens)"
 
 
 def by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
@@ -31,3 +39,32 @@ def slot_groups(lengths: Sequence[int], budget: int) -> Iterator[tuple[list[int]
         count = len(order) - (short if short >= room else 0)
         group, order = order[:count], order[count:]
         yield group, min(room, count)
+
+
+def each_batch(batches: Iterable[Any], compute: Callable[[Any], None], said: str = LESS) -> None:
+    """`compute` of every batch of rows; once memory has run out, of each half of that one and of all that follow.
+
+    It is called anew for rows of which it computed a part: it adds nothing up before all is done.
+    """
+    halved = False
+    for rows in batches:
+        if not halved and _fits(compute, rows):
+            continue
+        if not halved:  # not inside `except`, which would hold what was computed
+            halved = True
+            torch.cuda.empty_cache()
+            say_once(said)
+        half = -(-len(rows) // 2)
+        for part in (rows[:half], rows[half:]):
+            if len(part):
+                compute(part)
+
+
+def _fits(compute: Callable[[Any], None], rows: Any) -> bool:
+    try:
+        compute(rows)
+    except torch.OutOfMemoryError:
+        if len(rows) == 1:
+            raise
+        return False
+    return True

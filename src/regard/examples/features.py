@@ -4,12 +4,13 @@ A feature is learned from at once: a text, a window of one, or all options of a 
 example it was made of: a long text has several features, whose scores are merged again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
+from regard.examples.batching import each_batch
 from regard.models.batch import RaggedRows, TextBatch
 from regard.models.heads import BodyWithHead
 from regard.text import Tokenizer
@@ -99,12 +100,18 @@ class CausalRowBuilder(RowBuilder):
         return [next(names) if n < self.tokenizer.size else self.NEW[n - self.tokenizer.size] for n in ids]
 
 
-def pad_features(features: Sequence[Feature[W]], pad: int) -> TextBatch:
-    """The rows of all features, one after the other, with their padding mask, so that shapes repeat."""
+def pad_features(features: Sequence[Feature[W]], pad: int, length: int) -> TextBatch:
+    """The rows of all features, one after the other, with their padding mask, so that shapes repeat.
+
+    Rows that fit in `length` are never padded beyond it: a table of positions may end there.
+    """
     rows = [row for feature in features for row in feature.rows]
     ids, real = RaggedRows.of([row.ids for row in rows]).padded(pad)
     segments = RaggedRows.of([row.segments for row in rows]).padded(0)[0]
-    more = -ids.shape[1] % PAD_TO_MULTIPLE
+    width = ids.shape[1]
+    more = -width % PAD_TO_MULTIPLE
+    if width <= length:
+        more = min(more, length - width)
     ids, real, segments = (
         np.pad(array, ((0, 0), (0, more)), constant_values=value)
         for array, value in ((ids, pad), (real, False), (segments, 0))
@@ -164,13 +171,20 @@ def score_features(
     scores: list[np.ndarray] = [np.empty(0)] * len(features)
     order = sorted(range(len(features)), key=lambda n: (features[n].target is None, -features[n].length))
     labelled = sum(feature.target is not None for feature in features)  # they come first, in batches of their own
-    loss, measured, start, was_training = 0.0, list[Feature[W]](), 0, model.training
-    model.eval()
-    while start < len(order):
-        first = features[order[start]]
-        longest = -(-first.length // PAD_TO_MULTIPLE) * PAD_TO_MULTIPLE
-        end = start + max(1, TOKENS // (longest * len(first.rows)))
-        indices = order[start : min(end, labelled) if start < labelled else end]
+    loss, measured, done, was_training = 0.0, list[Feature[W]](), 0, model.training
+
+    def batches() -> Iterator[list[int]]:
+        start = 0
+        while start < len(order):
+            first = features[order[start]]
+            longest = -(-first.length // PAD_TO_MULTIPLE) * PAD_TO_MULTIPLE
+            end = start + max(1, TOKENS // (longest * len(first.rows)))
+            end = min(end, labelled) if start < labelled else end
+            yield order[start:end]
+            start = end
+
+    def compute(indices: list[int]) -> None:
+        nonlocal loss, measured, done
         batch = collate([features[n] for n in indices]).to(device)
         logits = model.scores(batch)
         if batch.classes is not None:
@@ -178,8 +192,11 @@ def score_features(
             measured += [features[n] for n in indices]
         for n, row in zip(indices, logits.cpu().numpy(), strict=True):
             scores[n] = row
-        start += len(indices)
+        done += len(indices)
         if on_progress:
-            on_progress(start)
+            on_progress(done)
+
+    model.eval()
+    each_batch(batches(), compute)
     model.train(was_training)
     return scores, loss, measured

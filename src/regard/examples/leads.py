@@ -2,7 +2,8 @@
 
 Passages are the rest of the article, and such of other articles as a search might have found too: what belongs to the
 title must be told from what does not (Liu 2018, where they are what an article cites). They are drawn anew for every
-(seed, epoch). Articles are lines as WikiText writes them, with titles such as `= Title =`. Knows no model.
+(seed, epoch); where more are drawn than are read, `long` chooses, as the paper's extraction does (4.1). Articles are
+lines as WikiText writes them, with titles such as `= Title =`. Knows no model.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,28 +11,48 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from regard.config import option
+from regard.config import at_least, option
 from regard.data.config import Corpus
 from regard.data.documents import COLUMN, HEADING, TITLE
 from regard.data.prepared import PreparedCorpus, epoch_rows
 from regard.data.ragged import RaggedArray, RaggedSpans
 from regard.data.readers import read_corpus
 from regard.errors import RegardError
+from regard.examples.long_text import Extract, LongConfig, Truncate
 from regard.examples.pairs import PairsView
 from regard.examples.vocabulary import Vocabulary
 from regard.models.batch import PairBatch
 from regard.text import Tokenizer
+from regard.text.passages import SCORES, choose_passages
 
 
 @dataclass(frozen=True)
 class Leads:
     others: float = option(0.5, "share of a source's length for passages of other articles")
+    tokens: int | None = option(
+        None, "of title and passages that are drawn, of which task.long chooses what is read; none: all are read"
+    )
 
     def __post_init__(self) -> None:
         if not 0 <= self.others < 1:
             raise ValueError(f"others must be in [0, 1), not {self.others}")
+        at_least(self, 1, "tokens")
 
-    def pairs(self, corpora: Sequence[Corpus], tokenizer: Tokenizer, longest: int) -> list[tuple[str, str]]:
+    def check(self, long: LongConfig, longest: int) -> None:
+        """Raise ValueError where `long` cannot choose of what is drawn."""
+        if self.tokens is None:
+            return
+        if self.tokens < longest:
+            raise ValueError(
+                f"task.leads.tokens is {self.tokens}, fewer than data.filters.max_length, {longest}, which are read; "
+                "raise it, or leave it out"
+            )
+        if long not in (Truncate(), Extract("tfidf"), Extract("centrality")):
+            raise ValueError("task.leads.tokens needs task.long: truncate, or extract by tfidf or centrality")
+
+    def pairs(
+        self, corpora: Sequence[Corpus], tokenizer: Tokenizer, longest: int, long: LongConfig
+    ) -> list[tuple[str, str]]:
         """The pairs of a validation or test set, the same at every call."""
         records = (record for corpus in corpora for record in read_corpus(corpus, COLUMN))
         texts = [text for record in records if (text := record.fields[0].strip())]
@@ -39,12 +60,32 @@ class Leads:
         if corpora and not len(articles):
             raise no_articles(", ".join(corpus.name for corpus in corpora))
         lengths = np.array([len(ids) for ids in tokenizer.encode_batch(texts)])
+        sources = self.sources(articles, np.arange(len(articles)), texts, lengths, longest, long, 0, 0)
         return [
             (" ".join(texts[row] for row in rows), texts[lead])
-            for rows, lead in zip(
-                articles.draw(np.arange(len(articles)), lengths, longest, self.others, 0, 0), articles.lead, strict=True
-            )
+            for rows, lead in zip(sources, articles.lead, strict=True)
         ]
+
+    def sources(
+        self, articles: "Articles", chosen: np.ndarray, texts: Sequence[str], lengths: np.ndarray, longest: int,
+        long: LongConfig, seed: int, epoch: int,
+    ) -> list[np.ndarray]:  # fmt: skip
+        """For each of these articles the lines of its source, of at most `longest` tokens."""
+        drawn = articles.draw(chosen, lengths, self.tokens or longest, self.others, seed, epoch)
+        if self.tokens is None:
+            return drawn
+        return [np.concatenate([rows[:1], self._read(rows, texts, lengths, longest, long)]) for rows in drawn]
+
+    @staticmethod
+    def _read(
+        rows: np.ndarray, texts: Sequence[str], lengths: np.ndarray, longest: int, long: LongConfig
+    ) -> np.ndarray:
+        """Of the title and passages that were drawn, the passages that are read."""
+        passages, room = rows[1:], max(0, longest - int(lengths[rows[0]]))
+        if not isinstance(long, Extract):
+            return fitting(passages, lengths, room)
+        scores = SCORES[long.by]([texts[row] for row in passages], texts[rows[0]])
+        return passages[choose_passages(scores, lengths[passages].tolist(), room)]
 
 
 def no_articles(name: str) -> RegardError:
@@ -115,10 +156,10 @@ def fitting(rows: np.ndarray, lengths: np.ndarray, room: int) -> np.ndarray:
 class LeadExamples:
     """The examples of prepared lines."""
 
-    def __init__(self, prepared: PreparedCorpus, settings: Leads, longest: int) -> None:
-        self.prepared, self.settings, self.longest = prepared, settings, longest
-        self.column = prepared.columns["text"]
-        self.articles = Articles.of(text.strip() for text in prepared.text["text"])
+    def __init__(self, prepared: PreparedCorpus, settings: Leads, longest: int, long: LongConfig) -> None:
+        self.prepared, self.settings, self.longest, self.long = prepared, settings, longest, long
+        self.column, self.texts = prepared.columns["text"], prepared.text["text"]
+        self.articles = Articles.of(text.strip() for text in self.texts)
         if not len(self.articles):
             raise no_articles("data.train")
 
@@ -128,7 +169,7 @@ class LeadExamples:
         article[a.lead] = np.arange(len(a))
         chosen = article[epoch_rows(self.prepared, seed, epoch)]
         chosen = chosen[chosen >= 0]
-        rows = a.draw(chosen, column.lengths, self.longest, self.settings.others, seed, epoch)
+        rows = self.settings.sources(a, chosen, self.texts, column.lengths, self.longest, self.long, seed, epoch)
         flat, offsets = column.take(np.concatenate(rows))
         ends = offsets[np.cumsum([len(each) for each in rows])]
         lead = a.lead[chosen]

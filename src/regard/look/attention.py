@@ -126,8 +126,11 @@ def _model(predictor: Any, weights: dict[str, Tensor]) -> Json:
     sizes = sorted({tuple(each.shape[:2]) for each in weights.values()})
     depth = ", ".join(f"{layers} × {heads}" for layers, heads in sizes)
     recurrences = [type(part).__name__ for part in predictor.model.modules() if isinstance(part, Recurrence)]
-    depth += f" · {recurrences[0]} in the place of decoder self-attention, without weights" if recurrences else ""
-    return {"kind": model.kind, "task": task.kind, "title": f"{model.kind} · {task.title} · layers × heads {depth}"}
+    title = f"{model.kind} · {task.title} · layers × heads {depth}"
+    title += f" · {recurrences[0]} in the place of decoder self-attention, without weights" if recurrences else ""
+    parts = {"languages": task.title.removeprefix(task.kind).strip(), "sizes": depth}  # the page names them itself
+    parts |= {"recurrence": recurrences[0]} if recurrences else {}
+    return {"kind": model.kind, "task": task.kind, "title": title, **parts}
 
 
 def _place(role: str, weights: Tensor, layer_inputs: list[list[AttentionInputs]], model_input: ModelInput) -> Json:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.config import field_values
+from regard.errors import RegardError
 from regard.models.packed import PackedSequence, pack_pairs
 from regard.nn.layout import Layout, Tree
 
@@ -24,6 +25,17 @@ class Batch:
     def pin(self) -> Self:
         """The batch in memory that a GPU can copy from without stopping the host."""
         return _map_tensors(self, lambda tensor: tensor.pin_memory())
+
+
+def _check_rows(batch: Batch, ids: str, *others: str) -> None:
+    """Raise RegardError unless ids are [B, N], and other tensors beside them have as many rows and positions."""
+    shape = vars(batch)[ids].shape
+    if len(shape) != 2:
+        raise RegardError(f"{ids} is {list(shape)}, and a batch has rows of ids, [B, N]")
+    for name in others:
+        value = vars(batch)[name]
+        if value is not None and value.shape != shape:
+            raise RegardError(f"{name} is {list(value.shape)}, which does not fit {ids}, {list(shape)}")
 
 
 def _map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
@@ -53,6 +65,11 @@ class PairBatch(Batch):
     tree: Tree | None = None  # dependency trees of the source
     links: Tensor | None = None  # [L, 3] reference alignments: row, target position, source position
     packed: tuple[PackedSequence, PackedSequence] | None = None  # source and target without padding
+
+    def __post_init__(self) -> None:
+        _check_rows(self, "source", "source_real")
+        if self.target is not None and (self.target.dim() != 2 or len(self.target) != len(self.source)):
+            raise RegardError(f"target is {list(self.target.shape)}, and source has {len(self.source)} rows")
 
     @property
     def target_real(self) -> Tensor:
@@ -198,6 +215,9 @@ class TextBatch(Batch):
     tree: Tree | None = None  # dependency trees
     further: tuple[FurtherLabels, ...] = ()  # 2, 3 … tokens ahead, where those are learned too
     predicting: int | None = None  # the lowest layer whose predictions are learned too; None: the last alone
+
+    def __post_init__(self) -> None:
+        _check_rows(self, "ids", "real", "document", "segments")
 
     @property
     def device(self) -> torch.device:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import Presets, at_least, choice, option
+from regard.errors import RegardError
 from regard.models import stack
 from regard.models.batch import PairBatch
 from regard.models.init import INITS
@@ -236,7 +237,8 @@ class Transformer(nn.Module):
             if smoothing is None and batch.labels is not None:
                 hidden = hidden[: len(batch.labels)]
             return self.output.at(hidden, target.labels, smoothing)
-        assert batch.target is not None
+        if batch.target is None:
+            raise RegardError("the decoder has nothing to read; write PairBatch(source, target=ids)")
         memory, layout = self.encode(batch, record)
         labelled = batch.label_positions is not None
         real = (

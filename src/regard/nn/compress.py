@@ -87,7 +87,8 @@ class StridedConvolution(Compressor):
         real = layout.real
         if real is not None:
             real = F.pad(real, (0, -real.shape[1] % self.factor)).unflatten(1, (-1, self.factor)).any(-1)
-        return k, v, Layout(position, layout.end + last, real)
+        stride = self.factor if layout.right_padded else 1
+        return k, v, Layout(position, layout.end + last, real, stride=stride)
 
     def _blocks(self, x: Tensor) -> Tensor:
         """[B, H, K, d] -> [B, H, ⌈K/factor⌉, factor·d], filled up with zeros."""

@@ -46,6 +46,7 @@ class Layout:
     tree: Tree | None = None  # for structural positions
     start: int = 0  # no position is below this; known without asking the device
     past: Tensor | None = None  # [B, N, K] which keys are a query's own past, where beams share storage; None: all
+    stride: int = 1  # positions that each stands for, side by side from 0: more than 1 where keys are compressed
     spans: SequenceSpans | None = None  # of a packed row's documents, where each is one span
     device: torch.device | None = None  # of positions that are still to be made; None: torch's default
 

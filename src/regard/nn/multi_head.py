@@ -24,11 +24,11 @@ from regard.nn.compress import CompressConfig, Compressor
 from regard.nn.feed_forward import Linear, linear
 from regard.nn.layout import AttentionContext, Layout
 from regard.nn.norm import RMSNorm
-from regard.nn.normalise import NormaliseConfig
+from regard.nn.normalise import NormaliseConfig, Normaliser
 from regard.nn.pattern import PATTERNS, Causal, Document, Full, Padding, Pattern, parse_pattern
 from regard.nn.position import Position, PositionConfig
 from regard.nn.record import LayerRecord
-from regard.nn.score import ScoreConfig
+from regard.nn.score import Score, ScoreConfig
 from regard.nn.sizes import Sizes
 
 Choice = str | Mapping[str, object] | config.Choice | nn.Module  # a name, a mapping with a `kind`, a config, a module
@@ -68,11 +68,13 @@ class MultiHeadAttention(Attention):
         where = type(self).__name__
         try:
             sizes = Sizes.of(size, heads, d_k, d_v, kv_heads)
+            if not isinstance(pattern, str | Pattern):
+                raise ValueError(f"pattern must be an expression or a Pattern, not {pattern!r}")
             config = AttentionConfig(
-                score=_part(ScoreConfig, score, where, "score"),
+                score=_part(ScoreConfig, Score, score, where),
                 pattern=pattern,  # type: ignore[arg-type]  # Attention takes a Pattern too
-                normalise=_part(NormaliseConfig, normalise, where, "normalise"),
-                compress=_part(CompressConfig, compress, where, "compress"),
+                normalise=_part(NormaliseConfig, Normaliser, normalise, where),
+                compress=_part(CompressConfig, Compressor, compress, where),
                 dropout=dropout,
                 kv_heads=kv_heads,
             )
@@ -329,9 +331,14 @@ class _Built:
         return self.part
 
 
-def _part(slot: type[config.Choice], chosen: Choice, where: str, name: str) -> Any:
+def _part(slot: type[config.Choice], kind: type[nn.Module], chosen: Choice, where: str) -> Any:
     """The config of a part, or the part itself as one."""
-    return _Built(chosen) if isinstance(chosen, nn.Module) else to_choice(slot, chosen, where, name)
+    if isinstance(chosen, kind):
+        return _Built(chosen)
+    if not isinstance(chosen, str | Mapping | slot):
+        what = f"a name, a mapping, a {slot.__name__} or a {kind.__name__}"
+        raise ValueError(f"{slot.slot} must be {what}, not {chosen!r}")
+    return to_choice(slot, chosen, where, slot.slot)
 
 
 def build_position(chosen: Choice, size: int, heads: int = 1, causal: bool = False) -> Position:
@@ -346,9 +353,9 @@ def build_position(chosen: Choice, size: int, heads: int = 1, causal: bool = Fal
 
 
 def _position(chosen: Choice, sizes: Sizes, role: str, where: str) -> Position:
-    if isinstance(chosen, Position):
+    config = _part(PositionConfig, Position, chosen, where)
+    if isinstance(config, _Built):
         return chosen
-    config = to_choice(PositionConfig, chosen, where, "position")
     if role not in config.roles:
         raise ValueError(f"{config.kind} positions belong to the {config.roles[0]}, not to a causal attention")
     config.check(sizes)

@@ -20,6 +20,10 @@ class Sizes:
         size: int, heads: int, d_k: int | None = None, d_v: int | None = None, kv_heads: int | None = None
     ) -> "Sizes":
         """A head has size/heads dimensions unless d_k or d_v are given."""
+        given = {"size": size, "heads": heads, "d_k": d_k, "d_v": d_v, "kv_heads": kv_heads}
+        for name, value in given.items():
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
         if size % heads and (d_k is None or d_v is None):
             raise ValueError(f"{heads} heads do not divide the size {size}; choose others, or set d_k and d_v")
         if kv_heads is not None and heads % kv_heads:

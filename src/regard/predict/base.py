@@ -41,7 +41,7 @@ class Predictor:
 
     precision = "float32"  # of decoding
     run: Path | None = None  # the folder that it was loaded from
-    load_run: Callable[[str, str], Self] | None = None  # (run, device); `regard.load` gives it
+    load_run: Callable[[str, str, str], Self] | None = None  # (run, device, precision); `regard.load` gives it
     fuse = True  # whether the engine may decode by fused steps
     packs_weights = False  # whether the engine decodes with weights in that precision, packed for inference
 
@@ -101,7 +101,7 @@ class Predictor:
                 raise RegardError(
                     f"the draft {run} cannot be loaded while a model is trained; write ngrams or layers(2)"
                 )
-            other = self.load_run(run, str(self.device))
+            other = self.load_run(run, str(self.device), self.precision)
             if type(other.model) is not type(self.model) or other.tokenizers.keys() != self.tokenizers.keys():
                 theirs, ours = other.recipe, self.recipe
                 raise RegardError(
@@ -169,7 +169,8 @@ class FinetunedPredictor(Predictor):
         """Of passages, by the attention that their tokens receive."""
 
         def read(ids: list[int], record: AttentionRecorder) -> int:
-            batch = pad_features([Feature((self.codec.special_tokens.row(ids),), 0)], self.tokenizer.pad)
+            feature: Feature[None] = Feature((self.codec.special_tokens.row(ids),), 0)
+            batch = pad_features([feature], self.tokenizer.pad, self.codec.settings.length)
             cast(BodyWithHead, self.model).hidden(batch.to(self.device), record)
             return 1  # [CLS], or <s>
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from regard.decoding import Beam, DecodingConfig, GenerationRequest, Generator, Greedy, RequestQueue, Symbols
 from regard.errors import RegardError, require_list
 from regard.evaluation.metrics import Metric, distinct, own_metrics, perplexity, text_metrics
-from regard.examples.batching import by_length
+from regard.examples.batching import by_length, each_batch
 from regard.examples.dialogues import DialogueEncoder, dialogue_format
 from regard.examples.recipe_like import RecipeLike
 from regard.models.batch import PairBatch, TextBatch
@@ -165,10 +165,14 @@ class ChatPredictor(Predictor):
         examples = self.form.examples(self.dialogue_encoder.encode_rows(["\n".join(turns) for turns in dialogues]))
         view = self.form.view(examples, np.arange(len(examples.row)))
         total, count = 0.0, 0
+
+        def compute(rows: np.ndarray) -> None:
+            nonlocal total, count
+            total += float(self.model(view.collate(rows).to(self.device), None, 0.0))
+            count += view.targets(rows)
+
         with self.eval_mode():
-            for rows in view.plan(batch_tokens, 0, 0):
-                total += float(self.model(view.collate(rows).to(self.device), None, 0.0))
-                count += view.targets(rows)
+            each_batch(view.plan(batch_tokens, 0, 0), compute)
         return total, count
 
     def metrics(

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import RegardError, require_list
-from regard.examples.batching import by_length
+from regard.examples.batching import LESS_TOKENS, by_length, each_batch
 from regard.examples.codec import READ
 from regard.examples.document_encoder import SentenceEncoder
 from regard.examples.long_text import Long, LongConfig, Segments, Shortened, shorten, to_long
@@ -81,14 +81,18 @@ class TextEmbedder(Predictor):
         rows, owners = self._rows(lines, chosen, warn or warn_caller, {} if shortened is None else shortened)
         embeddings = np.zeros((len(rows), self.width(layer, layers, join)), dtype=np.float32)
         done = 0
+
+        def compute(indices: list[int]) -> None:
+            nonlocal done
+            batch = collate_texts([rows[n] for n in indices], self.tokenizer.pad).to(self.device)
+            vectors = pool(self.body.joined_layers(batch, numbers, join), batch).float()
+            embeddings[indices] = vectors.cpu().numpy()
+            done += len(indices)
+            if progress:
+                progress("Embedding", done, len(rows))
+
         with self.eval_mode(), torch.inference_mode():
-            for indices in by_length([len(row) for row in rows], batch_tokens):
-                batch = collate_texts([rows[n] for n in indices], self.tokenizer.pad).to(self.device)
-                vectors = pool(self.body.joined_layers(batch, numbers, join), batch).float()
-                embeddings[indices] = vectors.cpu().numpy()
-                done += len(indices)
-                if progress:
-                    progress("Embedding", done, len(rows))
+            each_batch(by_length([len(row) for row in rows], batch_tokens), compute, LESS_TOKENS)
         pooled = _pool_segments(embeddings, owners, len(lines), chosen)
         unit = self.normalise if normalise is None else normalise
         return F.normalize(torch.from_numpy(pooled), dim=-1).numpy() if unit else pooled

@@ -6,7 +6,7 @@ from typing import NamedTuple, cast
 import torch
 
 from regard.errors import RegardError, require_list
-from regard.examples.batching import by_length
+from regard.examples.batching import LESS_TOKENS, by_length, each_batch
 from regard.examples.long_text import Extract, Long, LongConfig, LongText, Refuse, Segments, Shortened
 from regard.models.batch import collate_texts
 from regard.models.bert import MaskedLM
@@ -54,10 +54,13 @@ class MaskFiller(TextEmbedder):
         if warn:
             self._say_long(done, len(lines), warn)
         best: list[list[list[MaskPrediction]]] = [[] for _ in rows]
+
+        def compute(indices: list[int]) -> None:
+            for n, gaps in zip(indices, self._predict([rows[n][1][0] for n in indices], top), strict=True):
+                best[n] = gaps
+
         with self.eval_mode():
-            for indices in by_length([len(row) for _, (row, _) in rows], batch_tokens):
-                for n, gaps in zip(indices, self._predict([rows[n][1][0] for n in indices], top), strict=True):
-                    best[n] = gaps
+            each_batch(by_length([len(row) for _, (row, _) in rows], batch_tokens), compute, LESS_TOKENS)
         predictions: list[list[list[MaskPrediction]]] = [[] for _ in lines]
         for (n, (_, only)), gaps in zip(rows, best, strict=True):
             predictions[n] += gaps if only is None else [gaps[only]]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from regard.data.documents import with_newline
 from regard.decoding import Beam, DecodingConfig, GenerationRequest, RequestQueue, Symbols
 from regard.errors import RegardError, require_list
+from regard.examples.batching import each_batch
 from regard.examples.document_encoder import DocumentEncoder
 from regard.examples.recipe_like import RecipeLike
 from regard.examples.windows import StridedWindows, TokenWindow
@@ -234,55 +235,58 @@ def negative_log_likelihoods(
     weight = next(model.parameters())
     entries = len(cast("LanguageModel | LstmLanguageModel", model).output.weight)
     budget = max(window.context, LOGITS.get(weight.device.type, 1 << 25) // entries)
-    totals, counts, done = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64), 0
+    totals, counts = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64)
+    chains = [list(window.windows(n, len(row))) for n, row in enumerate(rows)]
+    if not window.memory:
+        chains = [[w] for chain in chains for w in chain]
+
+    def compute(some: list[Chain]) -> None:
+        found, done = list[tuple[np.ndarray, np.ndarray]](), int(counts.sum())
+        for logits, labels, owners in _chain_logits(model, some, rows, window.memory, ignored, weight.device):
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            nll = F.cross_entropy(logits, labels.to(weight.device), reduction="none")
+            found.append((owners, nll.double().cpu().numpy()))
+            done += len(owners)
+            if report:
+                report(done)
+        for owners, nll_of in found:
+            np.add.at(totals, owners, nll_of)
+            np.add.at(counts, owners, 1)
+
     was_training = model.training
     model.eval()
-    scored = _segment_logits if window.memory else _window_logits
-    for logits, labels, owners in scored(model, rows, window, ignored, budget, weight.device):
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        nll = F.cross_entropy(logits, labels.to(weight.device), reduction="none")
-        np.add.at(totals, owners, nll.double().cpu().numpy())
-        np.add.at(counts, owners, 1)
-        done += len(owners)
-        if report:
-            report(done)
+    each_batch(_chain_batches(chains, budget), compute)
     model.train(was_training)
     return list(zip(totals.tolist(), counts.tolist(), strict=True))
 
 
-Scored = Iterator[tuple[Tensor, Tensor, np.ndarray]]  # logits [N, V], labels [N], and the row that each belongs to
+Chain = list[TokenWindow]  # windows of a row in their order, each with the memory of those before
 
 
-def _window_logits(
-    model: nn.Module, rows: Rows, window: StridedWindows, ignored: int | None, budget: int, device: torch.device
-) -> Scored:
-    """Each window by itself, as many at once as the budget has room for."""
-    windows = [w for n, row in enumerate(rows) for w in window.windows(n, len(row))]
-    windows.sort(key=lambda w: w.begin - w.end)  # like lengths together: only the last batch of each has padding
-    while windows:
-        count = max(1, budget // (windows[0].end - windows[0].begin))
-        batch, labels, owners = _windows_batch(windows[:count], rows, ignored)
-        windows = windows[count:]
-        if len(owners):
-            yield model(batch.to(device)), labels, owners
+def _chain_batches(chains: list[Chain], budget: int) -> Iterator[list[Chain]]:
+    """As many at once as the budget has room for. Like lengths are together; those that end first are the last."""
+    chains = sorted(chains, key=lambda chain: (-len(chain), chain[0].begin - chain[0].end if chain else 0))
+    start = 0
+    while start < len(chains) and (longest := chains[start]):
+        count = max(1, budget // (longest[0].end - longest[0].begin))
+        yield chains[start : start + count]
+        start += count
 
 
-def _segment_logits(
-    model: nn.Module, rows: Rows, window: StridedWindows, ignored: int | None, budget: int, device: torch.device
-) -> Scored:
-    """The windows of a row in their order, each with the memory of those before; several rows side by side."""
-    windows = [list(window.windows(n, len(row))) for n, row in enumerate(rows)]
-    windows.sort(key=len, reverse=True)  # rows that end are the last of a batch, and leave it
-    count = max(1, budget // window.context)
-    for first in range(0, len(windows), count):
-        some = windows[first : first + count]
-        carry = cast("LanguageModel", model).empty_carry(len(some), window.memory)
-        for step in range(len(some[0])):
-            left = [row[step] for row in some if step < len(row)]
-            batch, labels, owners = _windows_batch(left, rows, ignored)
+def _chain_logits(
+    model: nn.Module, chains: list[Chain], rows: Rows, memory: int, ignored: int | None, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor, np.ndarray]]:
+    """Logits [N, V], labels [N], and the row that each belongs to, window after window of each chain."""
+    carry = cast("LanguageModel", model).empty_carry(len(chains), memory) if memory else {}
+    for step in range(len(chains[0])):
+        left = [chain[step] for chain in chains if step < len(chain)]
+        batch, labels, owners = _windows_batch(left, rows, ignored)
+        if memory:
             carry = {name: value[: len(left)] for name, value in carry.items()}
             logits, carry = model(batch.to(device), carry=carry)
             yield logits, labels, owners
+        elif len(owners):
+            yield model(batch.to(device)), labels, owners
 
 
 def _windows_batch(

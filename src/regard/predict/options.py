@@ -20,6 +20,7 @@ from typing import Any, Literal, Self, TypedDict, TypeVar, Union, cast, get_args
 from regard.config import choices, field_values, is_slot, nearest
 from regard.data.config import Corpus
 from regard.decoding import Beam, DecodingConfig, Greedy, Sample, Speculative
+from regard.decoding.config import NO_SHAPE
 from regard.errors import RegardError
 from regard.examples.long_text import Long
 from regard.examples.recipe_like import RecipeLike
@@ -50,6 +51,12 @@ class CallOptions:
         kwargs = current_names(call, kwargs, hints)
         check_arguments(call, kwargs.items(), hints)
         return cls(**kwargs)
+
+    @classmethod
+    def of(cls, command: object) -> Self:
+        """From the options of a command that have the same names."""
+        given = vars(command)
+        return cls(**{f.name: given[f.name] for f in dataclasses.fields(cls) if f.name in given})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +232,7 @@ def _sampling(options: CallOptions) -> dict[str, float]:
 def likeliest(base: DecodingConfig) -> DecodingConfig:
     """Greedy search; a parallel one stays what it is, and gives the same words."""
     if isinstance(base, Speculative):
-        return replace(base, temperature=0.0)
+        return replace(base, temperature=0.0, **NO_SHAPE)
     return base if base.parallel else with_beam(base, 1)
 
 

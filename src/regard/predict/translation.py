@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.decoding import Beam, DecodingConfig, Greedy, Hypothesis, RequestQueue, Symbols
+from regard.decoding import Beam, DecodingConfig, Hypothesis, RequestQueue, Symbols
 from regard.decoding.shortlist import Shortlist, read_shortlist
 from regard.errors import RegardError, require_list
 from regard.evaluation import Metric, text_metrics
 from regard.evaluation.metrics import own_metrics, perplexity
-from regard.examples.batching import batches, by_length, slot_groups
+from regard.examples.batching import LESS_TOKENS, batches, by_length, each_batch, slot_groups
 from regard.examples.long_text import (
     Extract,
     Long,
@@ -121,7 +121,7 @@ class Translator(Predictor):
         self, decoding: DecodingConfig, source: Sequence[int], prefix: Sequence[int] = ()
     ) -> np.ndarray | None:
         """The target pieces that are computed for a source; None: all, as those who draw from them need."""
-        if self.shortlist is None or not self.fuse or type(decoding) not in (Beam, Greedy):
+        if self.shortlist is None or not self.fuse or not Shortlist.serves(decoding):
             return None
         return self.shortlist.of(source, prefix)
 
@@ -424,19 +424,23 @@ class Translator(Predictor):
         if trees is not None:
             check_trees(trees, source, v.source, before)
         scores: list[tuple[float, int]] = [(0.0, 0)] * len(examples)
+
+        def compute(rows: list[int]) -> None:
+            sides = RaggedRows.of([source[r] for r in rows]), RaggedRows.of([target[r] for r in rows])
+            batch = replace(collate_pairs(*sides, v.source, v.target), tree=self._tree(trees, source, rows)).to(
+                self.device
+            )
+            assert batch.labels is not None
+            logits = self.model(batch)
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            nll = F.cross_entropy(logits, batch.labels, reduction="none")
+            counts = [len(target[r]) + 1 for r in rows]
+            for row, part, count in zip(rows, nll.double().split(counts), counts, strict=True):
+                scores[row] = (-float(part.sum()), count)
+
         with self.eval_mode():
-            for rows in by_length([max(len(s), len(t)) + 1 for s, t in zip(source, target, strict=True)], batch_tokens):
-                sides = RaggedRows.of([source[r] for r in rows]), RaggedRows.of([target[r] for r in rows])
-                batch = replace(collate_pairs(*sides, v.source, v.target), tree=self._tree(trees, source, rows)).to(
-                    self.device
-                )
-                assert batch.labels is not None
-                logits = self.model(batch)
-                logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-                nll = F.cross_entropy(logits, batch.labels, reduction="none")
-                counts = [len(target[r]) + 1 for r in rows]
-                for row, part, count in zip(rows, nll.double().split(counts), counts, strict=True):
-                    scores[row] = (-float(part.sum()), count)
+            lengths = [max(len(s), len(t)) + 1 for s, t in zip(source, target, strict=True)]
+            each_batch(by_length(lengths, batch_tokens), compute, LESS_TOKENS)
         return scores
 
     def loss(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from regard.decoding import DecodingConfig
+from regard.examples.long_text import Shortened, long_json
 from regard.look.attention import look
 from regard.predict.options import TranslationSearch
 from regard.predict.translation import Translation
@@ -24,15 +25,16 @@ def translation_search(base: DecodingConfig, options: RequestOptions) -> tuple[D
 
 def translation_result(nbest: list[Translation]) -> Result:
     rows = [{"text": each.text, "score": each.score} for each in nbest] or [{"text": "", "score": 0.0}]
-    return {**rows[0], "alternatives": rows[1:]}
+    return {**rows[0], "alternatives": rows[1:], **long_json(nbest[0].long if nbest else None)}
 
 
 def _translate(translator: LoadedModel, items: Sequence[Item], options: RequestOptions) -> list[Result]:
     decoding, count = translation_search(translator.recipe.decoding, options)
     if not options.get("alignments"):
-        found = translator.nbest(items, count, decoding, long="segment", warn=ignore)
+        found = translator.nbest(items, count, decoding, long=options.get("long") or "segments", warn=ignore)
         return [translation_result(nbest) for nbest in found]
-    found = translator.nbest(items, count, decoding, long="refuse", attention=("cross",), warn=ignore)
+    long = options.get("long") or "refuse"
+    found = translator.nbest(items, count, decoding, long=long, attention=("cross",), warn=ignore)
     return [
         translation_result(nbest) | {"alignments": translator.alignment(line, nbest[0]) if nbest else []}
         for line, nbest in zip(items, found, strict=True)
@@ -40,20 +42,34 @@ def _translate(translator: LoadedModel, items: Sequence[Item], options: RequestO
 
 
 def _fill(model: LoadedModel, items: Sequence[Item], options: RequestOptions) -> list[Result]:
+    long: dict[int, Shortened] = {}
+    filled = model.fill(items, options.get("top") or 5, long=options.get("long"), shortened=long)
     return [
-        {"text": line, "gaps": [[guess._asdict() for guess in gap] for gap in gaps]}
-        for line, gaps in zip(items, model.fill(items, options.get("top") or 5), strict=True)
+        {"text": line, "gaps": [[guess._asdict() for guess in gap] for gap in gaps]} | long_json(long.get(n))
+        for n, (line, gaps) in enumerate(zip(items, filled, strict=True))
     ]
 
 
 def _embed(model: LoadedModel, items: Sequence[Item], options: RequestOptions) -> list[Result]:
-    vectors = model.embed(items, options.get("pooling"), normalise=options.get("normalise"), warn=ignore)
-    return [{"vector": [float(f"{value:.9g}") for value in vector]} for vector in vectors.tolist()]
+    long: dict[int, Shortened] = {}
+    vectors = model.embed(
+        items, options.get("pooling"), normalise=options.get("normalise"), warn=ignore, long=options.get("long"),
+        shortened=long,
+    )  # fmt: skip
+    return [
+        {"vector": [float(f"{value:.9g}") for value in vector]} | long_json(long.get(n))
+        for n, vector in enumerate(vectors.tolist())
+    ]
 
 
 def _predict(op: str) -> Compute:
     """The method of this name, whose predictions say themselves what they are in JSON."""
-    return lambda model, items, options: [prediction.json() for prediction in getattr(model, op)(items, ignore)]
+
+    def compute(model: LoadedModel, items: Sequence[Item], options: RequestOptions) -> list[Result]:
+        predictions = getattr(model, op)(items, warn=ignore, long=options.get("long"))
+        return [prediction.json() for prediction in predictions]
+
+    return compute
 
 
 def _look(model: LoadedModel, items: Sequence[Item], options: RequestOptions) -> list[Result]:

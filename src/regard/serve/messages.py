@@ -28,6 +28,7 @@ class RequestOptions(TypedDict, total=False):
     stop: list[str]
     ablate: list[str]
     referent: str
+    long: str | Json  # what becomes of texts that are too long, as the task's key says it
 
 
 class WorkerConfig(TypedDict):

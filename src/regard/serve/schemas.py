@@ -11,6 +11,7 @@ from regard.serve.settings import RequestError
 Texts = Annotated[str | list[str], Field(description="A text, or several.")]
 MIN_TEMPERATURE = 0.001  # scores divided by less are not finite
 MAX_INT = (1 << 31) - 1
+Overlap = Annotated[int, Field(ge=0, le=MAX_INT, strict=True)]  # of segments, in tokens
 Count = Annotated[int, Field(ge=1, le=16, strict=True)]  # true is no number
 
 
@@ -55,7 +56,17 @@ class TextRequest(Request):
         return text_items(self.text)
 
 
-class TranslateRequest(TextRequest):
+class LongTextRequest(Request):
+    """A request whose texts may be longer than the model reads."""
+
+    long: str | dict[str, str | Overlap] | None = Field(
+        None,
+        description="What becomes of a text that is too long: truncate, extract, segments, refuse or none, or such a "
+        "kind with its keys. Default: as the recipe says; translations are of segments.",
+    )
+
+
+class TranslateRequest(TextRequest, LongTextRequest):
     op = "translate"
     summary = "Translate texts; with nbest also alternatives, with alignments also which word is which."
 
@@ -64,13 +75,13 @@ class TranslateRequest(TextRequest):
     alignments: bool = Field(False, description="Also pairs of source and target words, numbered from 0.")
 
 
-class FillRequest(TextRequest):
+class FillRequest(TextRequest, LongTextRequest):
     op, summary = "fill", "The likeliest words for each [MASK] of a text."
 
     top: int = Field(5, ge=1, le=100, strict=True, description="So many words for each gap.")
 
 
-class ClassifyRequest(Request):
+class ClassifyRequest(LongTextRequest):
     op, summary = "classify", "Label texts, or pairs of texts. Give one of the two."
     not_options: ClassVar[set[str]] = {"model", "text", "pairs"}
 
@@ -84,11 +95,11 @@ class ClassifyRequest(Request):
         return [*pairs, *(text_items(self.text) if self.text is not None else ())]
 
 
-class TagRequest(TextRequest):
+class TagRequest(TextRequest, LongTextRequest):
     op, summary = "tag", "Tag the words of texts, which stand between spaces."
 
 
-class AnswerRequest(Request):
+class AnswerRequest(LongTextRequest):
     op, summary = "answer", "Answer a question by a part of a text."
     not_options: ClassVar[set[str]] = {"model", "question", "context"}
 
@@ -99,7 +110,7 @@ class AnswerRequest(Request):
         return [(one_line(self.question), self.context.replace("\0", " "))]  # answers are places in the context
 
 
-class ChooseRequest(Request):
+class ChooseRequest(LongTextRequest):
     op, summary = "choose", "Choose the right one of some options."
     not_options: ClassVar[set[str]] = {"model", "question", "context", "options"}
 
@@ -111,7 +122,7 @@ class ChooseRequest(Request):
         return [(one_line(self.context), one_line(self.question), [one_line(option) for option in self.options])]
 
 
-class EmbedRequest(TextRequest):
+class EmbedRequest(TextRequest, LongTextRequest):
     op, summary = "embed", "Turn texts into vectors."
 
     pooling: Literal["mean", "cls", "max", "pooler"] | None = Field(None, description="Default: as the task says.")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from regard.decoding import DecodingConfig
 from regard.errors import RegardError
+from regard.examples.long_text import long_json
 from regard.predict.continuous import ContinuousTranslator
 from regard.predict.long_text import LineSegments
 from regard.predict.translation import Translation, Translator, distinct_texts
@@ -26,17 +27,19 @@ class PendingTranslation:
     segments: dict[int, LineSegments] = field(default_factory=dict)  # of texts that were split
 
     def results(self) -> list[Result]:
-        nbest = [
-            self.segments[n].join(parts, self.decoding)[0] if n in self.segments else parts[0]
-            for n, parts in enumerate(self.parts)
-        ]
-        return [translation_result(distinct_texts(each, self.decoding, self.count)) for each in nbest]
+        results = []
+        for n, parts in enumerate(self.parts):
+            segments = self.segments.get(n)
+            nbest = parts[0] if segments is None else segments.join(parts, self.decoding)[0]
+            result = translation_result(distinct_texts(nbest, self.decoding, self.count))
+            results.append(result | long_json(segments and segments.shortened.get(0)))
+        return results
 
 
 class TranslationScheduler:
     """Texts join a running batch; long ones in parts, one after the other, when no other text waits for a slot.
 
-    Those with alignments are computed by a `BatchScheduler`.
+    Those with alignments, or with another way for long texts than segments, are computed by a `BatchScheduler`.
     """
 
     ops: tuple[str, ...] = ("translate",)
@@ -46,16 +49,16 @@ class TranslationScheduler:
         self.pending: dict[int, PendingTranslation] = {}  # by request
         self.owners: dict[int, tuple[int, int, int]] = {}  # of each part: request, text, and number of the part
         self.long: deque[tuple[int, int]] = deque()  # texts to be split: request, and number of the text
-        self.aligned = BatchScheduler(translator, send, {"translate": BATCHED["translate"]})
+        self.batched = BatchScheduler(translator, send, {"translate": BATCHED["translate"]})
         self.last_key = 0
 
     @property
     def busy(self) -> bool:
-        return self.batch.busy or self.aligned.busy or bool(self.long)
+        return self.batch.busy or self.batched.busy or bool(self.long)
 
     def add(self, request: WorkRequest) -> None:
-        if request.options.get("alignments"):
-            self.aligned.add(request)
+        if request.options.get("alignments") or request.options.get("long") not in (None, "segments"):
+            self.batched.add(request)
             return
         try:
             decoding, count = translation_search(self.translator.recipe.decoding, request.options)
@@ -95,7 +98,7 @@ class TranslationScheduler:
         send_error(self.send, id, error)
 
     def cancel(self, id: int) -> None:
-        self.aligned.cancel(id)
+        self.batched.cancel(id)
         if self.pending.pop(id, None):
             gone = {key for key, owner in self.owners.items() if owner[0] == id}
             self.batch.drop(gone)
@@ -115,5 +118,5 @@ class TranslationScheduler:
             if not pending.missing:
                 del self.pending[id]
                 self.send(id=id, results=pending.results(), rows=rows)
-        if self.aligned.busy:
-            self.aligned.step()
+        if self.batched.busy:
+            self.batched.step()

@@ -83,7 +83,7 @@ class ChooseConfig(FinetuningConfig[ChoiceQuestion, ChosenOption, Shortened]):
         return [[ids] * len(sides) for ids in read], done
 
     def inputs(self, features: Sequence[Feature[Shortened]], codec: Codec) -> TextBatch:
-        inputs = pad_features(features, codec.special_tokens.pad)
+        inputs = pad_features(features, codec.special_tokens.pad, self.length)
         groups = torch.full((len(features), max(len(feature.rows) for feature in features)), -1)  # [Q, O]
         first = 0
         for n, feature in enumerate(features):

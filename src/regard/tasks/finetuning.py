@@ -133,7 +133,7 @@ class FinetuningConfig(TaskConfig, Generic[E, P, W]):
 
     def inputs(self, features: Sequence[Feature[W]], codec: ExampleCodec[E, P, W]) -> TextBatch:
         """The batch without classes."""
-        padded = pad_features(features, codec.special_tokens.pad)
+        padded = pad_features(features, codec.special_tokens.pad, self.length)
         return replace(padded, rows=tuple(feature.example for feature in features))
 
     def classes(self, features: Sequence[Feature[W]], batch: TextBatch) -> Tensor:

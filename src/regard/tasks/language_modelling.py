@@ -193,8 +193,12 @@ class LanguageModellingTask(EncodedTask):
         return loss, states | {"next": begin + self.settings.length}
 
     def static_batch(self, model: nn.Module, batch: TextBatch) -> TextBatch | None:
-        """A captured step has the layers that predict for good: `predicting` is part of what tells shapes apart."""
-        if batch.document is not None or self.recipe.model.kind != "lm" or self.carries:
+        """A captured step has the layers that predict for good: `predicting` is part of what tells shapes apart.
+
+        Proposal heads are drawn, and their labels found, by the host.
+        """
+        model_config = self.recipe.model
+        if batch.document is not None or model_config.kind != "lm" or self.carries or model_config.proposals:
             return None
         return replace(batch.fixed(), predicting=self.predicting)
 

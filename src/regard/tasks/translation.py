@@ -66,6 +66,7 @@ class TranslationConfig(TaskConfig):
     def check(self, recipe: RecipeLike) -> None:
         if self.leads is not None:
             check_leads(recipe, self.languages, self.guide)
+            self.leads.check(self.long, recipe.data.filters.max_length)
         check_translation(recipe, self.guide)
 
     def load_predictor(self, recipe: RecipeLike, home: Path) -> Translator:
@@ -102,7 +103,7 @@ class TranslationConfig(TaskConfig):
         """The pairs of a validation or test set."""
         if self.leads is None or any(corpus.source is not None for corpus in corpora):
             return read_pairs(corpora, self.languages)
-        return self.leads.pairs(corpora, vocabulary.source, longest)
+        return self.leads.pairs(corpora, vocabulary.source, longest, self.long)
 
     def evaluate(
         self, predictor: Translator, split: str | None, options: EvaluateOptions, progress: Progress | None = None
@@ -127,7 +128,8 @@ class TranslationTask(PreparedTask):
         self.vocabulary, self.settings = vocabulary, cast(TranslationConfig, recipe.task)
         longest = recipe.data.filters.max_length
         self.valid = self.settings.read_pairs(recipe.data.valid, vocabulary, longest)
-        self.leads = LeadExamples(prepared, self.settings.leads, longest) if self.settings.leads else None
+        leads = self.settings.leads
+        self.leads = LeadExamples(prepared, leads, longest, self.settings.long) if leads else None
         self.valid_trees = read_heads(recipe.data.valid, self.languages, vocabulary.source)
         self._sampled = _SampledSegmentation(vocabulary, prepared, longest) if vocabulary.samples else None
 

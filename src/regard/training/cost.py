@@ -5,6 +5,7 @@ activations, softmax, tables) counts for nothing.
 """
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +23,10 @@ from regard.nn.layers import DecoderLayer
 from regard.nn.pattern import Causal
 from regard.nn.position import Position
 
+if TYPE_CHECKING:
+    from regard.training.config import TrainingConfig
+
 TABLES = (Embedding, nn.Embedding, Position, Compressor)  # whose numbers are looked up, or used once a sequence
-ADAM_BYTES = 16  # of a parameter that learns: its weight, its gradient and Adam's two means
 
 
 def parameters_by_part(model: nn.Module) -> dict[str, int]:
@@ -72,10 +75,11 @@ def cache_bytes(model: nn.Module, length: int = 1, element: int = 4) -> int:
     return -(-kept * element // length)
 
 
-def state_bytes(model: nn.Module, ema: bool = False) -> int:
-    """Bytes of weights, gradients and Adam's state."""
+def state_bytes(model: nn.Module, training: "TrainingConfig") -> int:
+    """Bytes of weights, gradients, what the optimiser keeps, and the average of the weights if there is one."""
     learned = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    return sum(p.numel() * p.element_size() for p in model.parameters()) + (ADAM_BYTES - 4 + 4 * ema) * learned
+    each = 4 + training.optimiser.state_bytes + 4 * bool(training.ema)
+    return sum(p.numel() * p.element_size() for p in model.parameters()) + each * learned
 
 
 def activation_bytes(model: nn.Module, loss: Callable[[], object]) -> int:

@@ -41,7 +41,7 @@ def estimate_training(task: Task, settings: TrainingConfig, seed: int, device: t
             if number >= WARM_UP or settings.steps <= WARM_UP:
                 seconds.append(time.perf_counter() - start)
                 targets += steps[0][1]
-    state = state_bytes(model, bool(settings.ema))
+    state = state_bytes(model, settings)
     total = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else state + kept
     each = sum(seconds) / len(seconds)
     return {

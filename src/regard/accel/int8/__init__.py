@@ -1,6 +1,5 @@
 """Products in 8 bits on a CPU: weights in whole numbers of 8 bits, and what goes in quantised as it comes."""
 
-import sys
 from functools import cache
 
 import torch
@@ -8,9 +7,9 @@ from torch import nn
 
 from regard.accel.int8.linear import LEAST, Int8Linear, Int8Output
 from regard.errors import RegardError
-from regard.language import localise
 from regard.nn.embedding import BiasedOutput, Output
 from regard.nn.position import Position
+from regard.reporting import say_once
 
 INT8 = "int8"  # as `precision` says it
 
@@ -22,13 +21,8 @@ def int8_or_float32(device: torch.device) -> str:
     reason = int8_unsupported_reason()
     if reason is None:
         return INT8
-    _say_once(f"computing in float32, not int8: {reason}")
+    say_once(f"computing in float32, not int8: {reason}")
     return "float32"
-
-
-@cache
-def _say_once(sentence: str) -> None:
-    print(f"regard: {localise(sentence)}", file=sys.stderr)
 
 
 @cache

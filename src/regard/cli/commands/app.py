@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer import Option
@@ -80,17 +80,26 @@ Plugins = Annotated[
 
 
 def with_plugins(command: Callable[..., None]) -> Callable[..., None]:
-    """A command on a recipe or a trained model, with the option --plugin."""
-    own = inspect.signature(command)
+    """A command on a recipe or a trained model, with the option --plugin.
+
+    A dataclass, as its only parameter, stands for its fields: these are the options.
+    """
+    signature, hints = inspect.signature(command), get_type_hints(command, include_extras=True)
+    option_set = hints.get("options")
+    own = list((inspect.signature(option_set) if option_set else signature).parameters.values())
+    hints = get_type_hints(option_set, include_extras=True) if option_set else hints
+    own = [parameter.replace(annotation=hints[parameter.name]) for parameter in own]
     plugin = inspect.Parameter("plugin", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Plugins)
 
     @functools.wraps(command)
     def run(**options: object) -> None:
         del options["plugin"]  # which its callback has loaded
-        command(**_with_folders(options))
+        options = _with_folders(options)
+        command(option_set(**options)) if option_set else command(**options)
 
-    run.__signature__ = own.replace(parameters=[*own.parameters.values(), plugin])  # type: ignore[attr-defined]
-    run.__annotations__ = command.__annotations__ | {"plugin": Plugins}
+    parameters = [*own, plugin]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 

@@ -1,9 +1,15 @@
-"""Options that several commands have."""
+"""Options that several commands have, and the option sets of commands on texts: their fields are the options."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from typer import Argument, Option
+
+if TYPE_CHECKING:
+    from regard.examples.long_text import LongConfig
+
+T = TypeVar("T")
 
 Device = Annotated[str, Option(help="auto, cpu, cuda, cuda:1 …")]
 Json = Annotated[bool, Option("--json", help="Print JSON for programs.")]
@@ -56,8 +62,178 @@ TopP = Annotated[float | None, Option(help="Draw from the likeliest with this mu
 MinP = Annotated[float | None, Option(help="Draw from those with this share of the likeliest's.")]
 
 
-def long_option(value: str | None) -> Any:
+Errors = Annotated[
+    str, Option(help="Input that is not UTF-8: strict stops at it, replace puts U+FFFD there and counts.")
+]
+
+
+def long_config(value: str | None) -> "LongConfig | None":
     """The choice that --long names."""
     from regard.examples.long_text import Truncate, to_long
 
     return None if value is None else to_long(value, Truncate(), "--long")
+
+
+# --- option sets ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineOptions:
+    """Of commands that write what a trained model predicts for each line."""
+
+    run: Run
+    input: Input = None
+    output: Output = None
+    precision: Weights = None
+    long: Long = None
+    device: Device = "auto"
+    as_json: Json = False
+
+    def load(self, kind: type[T], command: str) -> T:
+        """The model, which must be of the kind that the command is for."""
+        from regard.api import load_as
+        from regard.cli.streams import check_distinct_files
+        from regard.interop.engines import precision_loader
+
+        check_distinct_files([self.output], [self.input])
+        return load_as(kind, self.run, self.device, command, precision_loader(self.precision))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FillOptions(LineOptions):
+    top: Annotated[int, Option(min=1, help="So many words for each gap.")] = 5
+    batch_tokens: BatchTokens = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedOptions(LineOptions):
+    output: Annotated[
+        Path | None, Option("--output", "-o", help="A name that ends in .npy holds an array. Default: stdout.")
+    ] = None
+    pooling: Annotated[str | None, Option(help="mean, cls, max or pooler. Default: as the model's task says.")] = None
+    layer: Annotated[
+        int | None, Option(help="0: what goes into the first layer; -1, the default: the last one's output.")
+    ] = None
+    layers: Annotated[str | None, Option(help="Several layers: -4..-1, or 0,2.")] = None
+    join: Annotated[str, Option(help="How --layers become one vector: concat, sum or mean.")] = "concat"
+    normalise: Annotated[bool | None, Option(help="Vectors of length 1. Default: as the model's task says.")] = None
+    batch_tokens: BatchTokens = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class WritingOptions:
+    """Of commands whose model writes."""
+
+    run: Run
+    temperature: Temperature = None
+    top_k: TopK = None
+    top_p: TopP = None
+    min_p: MinP = None
+    repetition_penalty: Annotated[
+        float | None, Option(help="Above 1: words that were there before are less likely.")
+    ] = None
+    seed: Annotated[int | None, Option(help="The same seed writes the same text.")] = None
+    greedy: Greedy = False
+    beam: SlowBeam = None
+    search: Search = None
+    draft: Draft = None
+    draft_tokens: DraftTokens = None
+    accept: Accept = None
+    stats: Stats = None
+    precision: Weights = None
+    device: Device = "auto"
+    as_json: Json = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateOptions(WritingOptions):
+    prompt: Annotated[str | None, Argument(help="What the text begins with. Default: all of stdin.")] = None
+    max_tokens: Annotated[int, Option(min=1, help="Write at most so many tokens.")] = 256
+    samples: Annotated[int, Option(min=1, help="So many texts.")] = 1
+    stop: Annotated[list[str] | None, Option(help="End before this string; may be repeated.")] = None
+    echo: Annotated[bool, Option("--echo", help="Write the prompt too.")] = False
+    strict: Annotated[
+        bool, Option("--strict", help="Refuse a prompt longer than the context, instead of keeping its end.")
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatOptions(WritingOptions):
+    max_tokens: Annotated[int | None, Option(help="A reply has at most so many tokens.")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateOptions:
+    run: Run
+    input: Input = None
+    output: Output = None
+    beam: Beam = None
+    search: Search = None
+    draft: Draft = None
+    draft_tokens: DraftTokens = None
+    accept: Accept = None
+    stats: Stats = None
+    nbest: Annotated[
+        int, Option(min=1, help="Up to so many translations of each line, all different, as number, score, text.")
+    ] = 1
+    scores: Annotated[
+        bool, Option(help="Put the score that ranks and a tab first: log-probability, by length under a beam.")
+    ] = False
+    sample: Annotated[bool, Option(help="Draw words at random instead of searching.")] = False
+    temperature: Annotated[float | None, Option(help="For --sample: below 1 sharpens; 0: greedy. Default: 1.")] = None
+    top_k: Annotated[int | None, Option(help="For --sample: from the k likeliest only.")] = None
+    top_p: Annotated[float | None, Option(help="For --sample: from the likeliest with this much probability.")] = None
+    seed: Annotated[int | None, Option(help="For --sample. Default: 1.")] = None
+    alignments: Annotated[
+        Path | None, Option(help="Also write word alignments here, a line for each output: 0-0 1-2 … (Pharaoh).")
+    ] = None
+    layer: Annotated[int | None, Option(min=1, help="For --alignments. Default: the one before the last.")] = None
+    head: Annotated[list[int] | None, Option(min=1, help="For --alignments, may be repeated. Default: all.")] = None
+    trees: Trees = None
+    long: Long = None
+    others: Others = None
+    prefixes: Annotated[
+        Path | None, Option(help="A file whose line i says how output i must begin; empty: nothing asked.")
+    ] = None
+    phrases: Annotated[
+        Path | None, Option(help="A file whose line i has phrases, with tabs between, that output i must hold.")
+    ] = None
+    document: Annotated[
+        Path | None, Option(help="Translate a whole file instead: its prose; all else, and its lines, stay.")
+    ] = None
+    form: Annotated[
+        str | None, Option(help="Of --document: text or markdown. Default: markdown for names that end in .md.")
+    ] = None
+    by: Annotated[str, Option(help="Of --document: sentence or paragraph, what is translated at once.")] = "sentence"
+    context: Annotated[
+        int, Option(help="Of --document: the model reads so many sentences before each; it must be trained so.")
+    ] = 0
+    separator: Annotated[str, Option(help="Of --context: what stands between sentences.")] = "<sep>"
+    errors: Errors = "strict"
+    batch_tokens: BatchTokens = 4096
+    engine: Engine = "own"
+    precision: Precision = None
+    shortlist: UsesShortlist = False
+    device: Device = "auto"
+    as_json: Json = False
+
+    @property
+    def name(self) -> str:
+        """What messages call the input."""
+        return str(self.input or "standard input")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummariseOptions:
+    run: Run
+    document: Annotated[Path, Option(help="The text, paragraphs with empty lines between them.")]
+    output: Output = None
+    long: Annotated[
+        str | None,
+        Option(metavar="KIND", help="What is too long: extract, the default, segments, truncate …, as there."),
+    ] = None
+    beam: Beam = None
+    errors: Errors = "strict"
+    batch_tokens: BatchTokens = 4096
+    device: Device = "auto"
+    as_json: Json = False

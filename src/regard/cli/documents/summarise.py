@@ -6,14 +6,15 @@ are read, or a part.
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from regard.api import load_as
+from regard.cli.commands.options import SummariseOptions, long_config
 from regard.cli.streams import check_distinct_files, open_output, progress_bar, utf8_repair, warn
 from regard.data.readers import open_file
 from regard.errors import RegardError
-from regard.examples.long_text import Extract, LongConfig, Segments, long_json
+from regard.examples.long_text import Extract, Segments, long_json
 from regard.predict.documents.pieces import read_pieces
 from regard.predict.long_text import split_text
 from regard.predict.options import TranslationOptions, TranslationSearch
@@ -22,26 +23,12 @@ from regard.predict.translation import Translation, Translator
 LARGEST = 1 << 24  # bytes of a document that is weighed as a whole
 
 
-@dataclass(frozen=True, kw_only=True)
-class SummariseCommand(TranslationSearch):
-    """The command line of `regard summarise`, by the names of its options."""
-
-    run: Path
-    document: Path
-    output: Path | None
-    long: LongConfig | None
-    errors: str
-    batch_tokens: int
-    device: str
-    as_json: bool
-
-
-def summarise(options: SummariseCommand) -> None:
+def summarise(options: SummariseOptions) -> None:
     check_distinct_files([options.output], [options.document])
+    long = long_config(options.long) or Extract()
     translator = load_as(Translator, options.run, options.device, "summarise")
-    long = options.long or Extract()
     own = TranslationOptions(
-        decoding=options.decoding_config(translator.recipe.decoding, False, 1, cli=True),
+        decoding=TranslationSearch.of(options).decoding_config(translator.recipe.decoding, False, 1, cli=True),
         batch_tokens=options.batch_tokens, long=long, warn=warn, unknown=[],
     )  # fmt: skip
     paragraphs = _paragraphs(options.document, options.errors)

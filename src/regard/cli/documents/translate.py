@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from regard.cli.commands.options import TranslateOptions
 from regard.cli.documents.resumed import ResumedOutput, document_key
-from regard.cli.streams import check_distinct_files, progress_bar, utf8_repair, warn
-from regard.cli.translate import TranslateCommand, load_translators
+from regard.cli.streams import check_distinct_files, check_stats, progress_bar, report_acceptance, utf8_repair, warn
+from regard.cli.translate import load_translators, predictor_options
 from regard.data.readers import open_file
 from regard.errors import RegardError
 from regard.io.atomic import atomic_write
@@ -22,7 +23,7 @@ MARKDOWN = (".md", ".markdown", ".mkd", ".qmd", ".rmd")
 LINES_ONLY = ("input", "alignments", "trees", "prefixes", "phrases", "scores")
 
 
-def document_options(options: TranslateCommand) -> DocumentOptions:
+def document_options(options: TranslateOptions) -> DocumentOptions:
     document = options.document
     assert document is not None
     for name in LINES_ONLY:
@@ -36,19 +37,21 @@ def document_options(options: TranslateCommand) -> DocumentOptions:
     return DocumentOptions(form, options.by, options.context, options.separator)  # type: ignore[arg-type]
 
 
-def translate_file(options: TranslateCommand) -> None:
+def translate_file(options: TranslateOptions) -> None:
     how, document = document_options(options), options.document
     assert document is not None
-    check_distinct_files([options.output], [document])
+    check_distinct_files([options.output, options.stats], [document])
     repair = utf8_repair(options.errors)
     translator = load_translators(options)
-    own = options.for_predictor(translator)
+    own = predictor_options(options, translator)
+    check_stats(own.decoding, options.stats)
     resumed: ResumedOutput | None = None
     if options.output is not None and document.is_file() and (options.output.is_file() or not options.output.exists()):
         models = " ".join(model_digest(run) for run in (options.run, *(options.others or ())))
         usual = translator.recipe.decoding
         searched = f"{usual} {own.chosen_search(usual)} {own.long} {options.batch_tokens}"
-        key = document_key(document, models, f"{how} {searched} {options.engine} {options.precision} {options.errors}")
+        computed = f"{options.engine} {options.precision} {options.errors} {options.shortlist}"
+        key = document_key(document, models, f"{how} {searched} {computed}")
         resumed = ResumedOutput(options.output, key)
         if resumed.counts.blocks:
             warn(f"{resumed.part} has {resumed.size:,} bytes already; going on behind them")
@@ -64,7 +67,7 @@ def translate_file(options: TranslateCommand) -> None:
             report(min(_position(file), size), size)
     if repair:
         repair.report(str(document))
-    _report(str(document), counts, options)
+    _report(str(document), counts, options, report_acceptance(translator, own.decoding, options.stats))
 
 
 def _position(file: IO[bytes]) -> int:
@@ -88,7 +91,7 @@ def _output(path: Path | None, resumed: ResumedOutput | None) -> Iterator[IO[byt
         sys.stdout.buffer.flush()
 
 
-def _report(name: str, counts: DocumentCounts, options: TranslateCommand) -> None:
+def _report(name: str, counts: DocumentCounts, options: TranslateOptions, acceptance: Json) -> None:
     if counts.in_parts:
         warn(
             f"{name}: {counts.in_parts:,} sentence(s) were translated in parts, "
@@ -104,4 +107,4 @@ def _report(name: str, counts: DocumentCounts, options: TranslateCommand) -> Non
     if options.as_json:
         report: Json = {"document": name, "sentences": counts.sentences, "in_parts": counts.in_parts}
         report["long"] = {"sentences": counts.long, "tokens": counts.tokens, "dropped": counts.dropped}
-        print(json.dumps(report, ensure_ascii=False))
+        print(json.dumps(report | acceptance, ensure_ascii=False))

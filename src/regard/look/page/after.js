@@ -30,7 +30,7 @@ class Look extends Walk {
     const added = vectors.map((z, h) => output.bias.map((_, n) =>
       this.isOff(h) ? 0 : total([...row(output.weight, h, n)].map((w, c) => w * z[c]))));
     const rows = added.map((numbers, h) => ({"data-head": h, class: h === this.at.head ? "on" : "",
-      row: [`${t.head} ${h + 1}${this.isOff(h) ? ` (${t.off})` : ""}`, ...numbers]}));
+      row: [`${fill(t.headN, {n: h + 1})}${this.isOff(h) ? ` (${t.off})` : ""}`, ...numbers]}));
     const sums = output.bias.map((b, n) => b + total(added.map((numbers) => numbers[n])));
     rows.push({"data-head": "bias", row: ["b", ...output.bias]});
     return [el("h3", {}, `6 · ${t.w6}`), para(fill(t.w6a, {h: heads, d, n: heads * d})),

@@ -4,11 +4,11 @@ class Lens extends Views {
   lens() {
     const t = this.words, {rows, stages} = this.data.lens;
     this.source = null;
-    this.readout.textContent = t.lensHint;
+    this.readout.textContent = fill(t.lensHint, {p: this.touch ? t.tap : t.point});
     const short = {embedding: t.lensStart, attention: t.lensAttention, cross: t.cross, feed_forward: t.lensInner, layer: ""};
     const layers = stages.map(({layer}, n) => ({layer, first: layer !== stages[n - 1]?.layer}));
     const top = layers.filter(({first}) => first).map(({layer}) =>
-      el("th", {scope: "colgroup", colspan: layers.filter((each) => each.layer === layer).length}, layer ? `${t.layer} ${layer}` : ""));
+      el("th", {scope: "colgroup", colspan: layers.filter((each) => each.layer === layer).length}, layer ? fill(t.layerN, {n: layer}) : ""));
     const names = stages.map(({after}) => el("th", {scope: "col"}, short[after] ?? after));
     const body = rows.map((row) => el("tr", {}, el("th", {scope: "row", dir: "auto"}, word(row.at)),
       row.stages.map((stage, n) => this.said(row, stage, n))));

@@ -62,7 +62,7 @@ class Pair {
     this.root.dataset.theme = theme;
     this.root.lang = LANGS[language];
     if (!this.compact) document.documentElement.lang = this.root.lang;
-    this.header.replaceChildren(...(this.compact ? [] : [el("h2", {}, "regard look"), para(visible(this.data.model.title), "soft")]),
+    this.header.replaceChildren(...(this.compact ? [] : [el("h2", {}, "regard look"), para(titleOf(this.data.model, t), "soft")]),
       el("p", {class: "about"}, t.aboutPair));
     this.note.textContent = t.note;
     this.list.replaceChildren(...this.data.moved.heads.slice(0, LISTED).map((each) => {

@@ -7,6 +7,12 @@ const RAMPS = {light: [[255, 255, 255], [128, 165, 245], [16, 28, 105]], dark: [
 const MARKS = {light: "200,80,30", dark: "255,162,107"};
 const INKS = {light: "77,99,147", dark: "232,240,255"}, GREYS = {light: [236, 238, 243], dark: [32, 35, 44]};
 
+/* What the model is, in the words of a language. */
+function titleOf({kind, task, languages, sizes, recurrence}, t) {
+  const named = [t.tasks[task] ?? task, languages].filter(Boolean).join(" ");
+  return visible([kind, named, fill(t.sizes, {s: sizes}), recurrence && fill(t.recurrence, {r: recurrence})].filter(Boolean).join(" · "));
+}
+
 class Views {
   constructor(element, data, options) {
     this.data = data;
@@ -98,7 +104,7 @@ class Views {
     const ablated = off && el("p", {class: "said ablated"}, fill(t.ablated, {h: off}), " ", el("bdi", {}, whole(data.output_before)));
     const asking = this.options.ask ? this.asking(ablated) : "";
     const said = data.output && el("p", {class: "said"}, el("b", {}, "→ "), el("bdi", {}, whole(data.output)));
-    const header = el("header", {}, el("h2", {}, "regard look"), para(visible(data.model.title), "soft"),
+    const header = el("header", {}, el("h2", {}, "regard look"), para(titleOf(data.model, t), "soft"),
       el("p", {class: "said", dir: "auto"}, whole(data.text)), said, !asking && ablated);
     this.bar = el("div", {class: "bar", role: "toolbar", "aria-label": t.views},
       el("div", {role: "group", "aria-label": t.places}, places),
@@ -361,7 +367,7 @@ class Views {
     frame.style.setProperty("--cell", `${cell}px`);
     frame.style.setProperty("--word", `${clamp(cell - 2, 10, 14)}px`);
     this.view.replaceChildren(el("div", {class: "scroll", tabindex: "0", role: "group", "aria-label": t.map}, frame),
-      el("div", {class: "legend"}, "0", this.legend, el("span"), ` · ${t.legend}`), el("div", {}, notes));
+      el("div", {class: "legend"}, "0", this.legend, el("span"), el("span", {}, t.legend)), el("div", {}, notes));
   }
 
   /* One pixel for one weight. */
@@ -392,13 +398,13 @@ class Views {
   heads() {
     const {layers, heads} = this.place, t = this.words, {colours} = this;
     const size = clamp(Math.floor((this.view.clientWidth - 60) / heads) - 12, 44, 260);
-    const names = Array.from({length: heads}, (_, h) => el("span", {}, `${t.head} ${h + 1}`));
+    const names = Array.from({length: heads}, (_, h) => el("span", {}, fill(t.headN, {n: h + 1})));
     const grid = el("div", {class: "grid"}, el("span"), names);
     grid.style.setProperty("grid-template-columns", `max-content repeat(${heads}, max-content)`);
     grid.style.setProperty("--thumb", `${size}px`);
     this.thumbs = [];
     for (let l = layers - 1; l >= 0; l--) {
-      grid.append(el("span", {}, `${t.layer} ${l + 1}`));
+      grid.append(el("span", {}, fill(t.layerN, {n: l + 1})));
       for (let h = 0; h < heads; h++) {
         const source = this.weights(l, h), canvas = el("canvas", {width: source.width, height: source.rows});
         const off = this.isOff(h, {place: this.place.name, layer: l}) ? ` (${t.off})` : "";

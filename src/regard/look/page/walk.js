@@ -1,4 +1,11 @@
 /* The walk: one query through one head, in numbers that the page computes from the data. */
+/* From each heading to the next: the steps, side by side where there is room for two. */
+function blocks(...nodes) {
+  const steps = [];
+  for (const node of nodes.flat(Infinity).filter(Boolean)) node.nodeName === "H3" ? steps.push([node]) : steps.at(-1).push(node);
+  return steps.map((step) => el("section", {}, step));
+}
+
 class Walk extends Patches {
   // --- walk --------------------------------------------------------------------------------------------------------
 
@@ -18,11 +25,10 @@ class Walk extends Patches {
     this.shown = {query: i, key: j}; // what keys go on from, though nobody may have chosen it
     const chip = (text, n) => el("button", {type: "button", dir: "auto", tabindex: n === i ? "0" : "-1",
       "aria-pressed": String(n === i), onclick: () => this.set({query: n, key: -1})}, word(text));
-    const made = el("div", {class: "steps"},
-      el("h3", {}, `1 · ${t.w1}`), para(t.w1a), el("div", {class: "chips"}, place.queries.map(chip)),
+    const made = el("div", {class: "steps"}, blocks(el("h3", {}, `1 · ${t.w1}`), para(t.w1a), el("div", {class: "chips"}, place.queries.map(chip)),
       place.name !== "encoder" && para(fill(t.w1b, this.around(i)), "soft"),
       this.entering(i, layer), this.vectors(layer, found, j), this.weighing(i, layer, found, hidden, j),
-      this.summing(layer, found, j), this.after(i, layer, found));
+      this.summing(layer, found, j), this.after(i, layer, found)));
     if (same) become(this.view.firstChild, made);
     else this.view.replaceChildren(made);
     this.tell(i, -1);
@@ -105,7 +111,7 @@ class Walk extends Patches {
       row: [word(text), found.final[key], ...first(found.values[key]).map((v) => found.final[key] * v)]}));
     if (found.mixed) rows.push({"data-value": "mixed", class: "", row: [t.mixed, "", ...first(found.mixed)]});
     return [el("h3", {}, `5 · ${t.w5}`), para(fill(t.w5a, {n, d})),
-      this.table(t.w5, ["", t.weight, ...names], rows, [t.sum, "", ...first(found.sum)]),
-      this.formula(layer, "attention", found.mixed ? "z = Σ wⱼ vⱼ + Σ wⱼ aⱼ" : "z = Σ wⱼ vⱼ")];
+      this.formula(layer, "attention", found.mixed ? "z = Σ wⱼ vⱼ + Σ wⱼ aⱼ" : "z = Σ wⱼ vⱼ"),
+      this.table(t.w5, ["", t.weight, ...names], rows, [t.sum, "", ...first(found.sum)])];
   }
 }

@@ -31,6 +31,15 @@ const TEXTS = {
     "A layer of attention makes a new vector for each word by mixing the vectors of the words it may see; the weights say how much of each goes in. On the left are the words whose vectors are made (queries), on the right the words they are mixed from (keys): the stronger a line, the larger the weight, and the weights of one query sum to 1. Every layer does this in several heads side by side, and each head has weights of its own. {p} a word to see its weights, go through heads and layers to compare them, and open Walk to follow the arithmetic of one weight.",
     "注意力层为每个词算出一个新向量：把它能看到的各个词的向量按权重混合起来，权重就是每个词所占的份量。左边是要更新的词（查询），右边是被取用的词（键）；线越深，权重越大，同一个查询的权重之和为 1。每一层同时有若干个头各做一遍，每个头都有自己的一套权重。{p}一个词看它的权重，再换头、换层作比较；“演算”一栏逐步列出一个权重是怎样算出来的。",
   ],
+  tasks: [{}, {
+    translation: "翻译", lm: "语言模型", chat: "对话", pretraining: "预训练", embedding: "文本向量", classify: "分类",
+    regress: "回归", tag: "标注", answer: "问答", choose: "选择",
+  }],
+  sizes: ["layers × heads {s}", "层数 × 头数 {s}"],
+  recurrence: [
+    "{r} in the place of decoder self-attention, without weights", "解码器用 {r} 代替自注意力，没有权重",
+  ],
+  layerN: ["Layer {n}", "第 {n} 层"], headN: ["Head {n}", "第 {n} 头"],
   ablated: ["Switched off: {h}. With all heads:", "已关闭：{h}。所有头都在时："],
   placeHead: ["{p}, layer {l}, head {h}", "{p}第 {l} 层第 {h} 头"], switch: ["Switch this head off", "关闭这个头"],
   text: ["Text", "文本"], show: ["Show", "查看"], point: ["Point at", "指向"], tap: ["Tap", "轻触"],
@@ -42,12 +51,12 @@ const TEXTS = {
   of: ["of", "/"], weight: ["weight", "权重"],
   legend: [
     "weight, coloured by its root; the strongest colour is the largest here",
-    "权重，按平方根着色；颜色最强者为此处最大值",
+    "权重，按平方根着色；最浓的颜色是此处的最大值",
   ],
   hidden: ["hidden", "被遮住"], chooseHead: ["layer {l}, head {h}", "第 {l} 层第 {h} 头"],
   noRollout: [
     "Rollout follows words through layers of self-attention, which this model has not got, or has shortened.",
-    "累积注意力沿自注意力各层追踪词；此模型没有自注意力，或其键被压缩过。",
+    "累积注意力沿自注意力各层追踪词；这个模型没有自注意力，或者它的键被压缩过。",
   ],
   rolloutNote: [
     "How much of each input word is in each place after layer {l}, if heads count alike and half of a place passes by in the residual: R ← (½W + ½I) R (Abnar and Zuidema 2020). In a decoder, rows of target and source together sum to 1.",
@@ -55,11 +64,11 @@ const TEXTS = {
   ],
   noWalk: [
     "The numbers behind these weights would make this page too large; take a shorter text.",
-    "这些权重背后的数字会使页面过大；请用短一些的文本。",
+    "列出这些权重背后的数字会使页面过大；请换短一些的文本。",
   ],
   noChoice: [
     "The numbers behind these weights are not shown: this page does not know the choice ",
-    "这些权重背后的数字没有给出：本页不认识这一选择：",
+    "这些权重背后的数字没有给出：本页不认识这个选择：",
   ],
   note: [
     "Weights say what was mixed, not why the model gave its output: other weights can give the same output (Jain and Wallace 2019; Wiegreffe and Pinter 2019).",
@@ -124,7 +133,7 @@ const TEXTS = {
   w5: ["Weighted sum", "加权和"],
   w5a: [
     "Each value by its weight; the sum is this head's output for the word ({n} of {d} numbers shown).",
-    "每个值乘以它的权重；其和就是这一头对该词所说的（列出 {d} 个数中的 {n} 个）。",
+    "每个值乘以它的权重；其和就是这一头为该词算出的输出（列出 {d} 个数中的 {n} 个）。",
   ],
   mixed: ["relative positions add", "相对位置所加"],
   w6: ["All heads, and the output projection", "各头拼接与输出投影"],
@@ -229,10 +238,10 @@ const TEXTS = {
   ],
   save: ["Save this view", "保存此视图"],
   lensStart: ["words", "词向量"], lensAttention: ["attention", "注意力"], lensInner: ["feed-forward", "前馈"],
-  lensHint: ["Point at a token to see the five likeliest there, and the last answer's probability.", "指向一个词元，可看到那里最可能的五个，以及最终答案的概率。"],
+  lensHint: ["{p} a token to see the five likeliest there, and the last answer's probability.", "{p}一个词元，可看到那里最可能的五个词元，以及最终答案的概率。"],
   lensNote: [
     "What the model would say if what follows were left out: the state after each sub-layer, scored by the model's own final norm and output projection. The stronger the colour, the more probable; underlined is the last answer, from where it stays the likeliest. An early state need not speak the last layer's language.",
-    "如果去掉后面的部分，模型会说什么：每个子层之后的状态，由模型自己的最终归一化和输出投影打分。颜色越强，概率越大；下划线是最终答案，从它一直最可能的地方开始。前面的状态不一定用最后一层的“语言”。",
+    "如果去掉后面的部分，模型会输出什么：取每个子层之后的状态，用模型自己的最终归一化和输出投影打分。颜色越浓，概率越大；带下划线的是最终答案，从这里起它一直是最可能的。前面各层的状态不一定用最后一层的“语言”。",
   ],
   temperature: ["Temperature", "温度"], k: ["Top-k", "top-k"], all: ["all", "全部"], score: ["score", "得分"],
   probability: ["probability", "概率"], others: ["all others", "其余各词"],

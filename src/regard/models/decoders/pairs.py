@@ -85,8 +85,14 @@ class DecoderOnly(nn.Module):
         hidden = x.gather(1, after[..., None].expand(-1, -1, x.shape[-1]))  # [B, T, D]
         if batch.label_positions is not None:
             hidden = hidden.flatten(0, 1)[batch.label_positions]
-        out = self.body.output.at(hidden, batch.labels, smoothing)
-        if smoothing is None or not self.training or not self.config.source_weight:
+        if smoothing is None or not self.training:
+            return self.body.output.at(hidden, batch.labels, smoothing)
+        assert batch.labels is not None
+        if self.body.proposals is not None:
+            out = self.body.proposals.loss(self.body.output, hidden, batch.labels, batch.label_places(), smoothing)
+        else:
+            out = self.body.output.at(hidden, batch.labels, smoothing)
+        if not self.config.source_weight:
             return out
         read, labels = x[:, : batch.source.shape[1] - 1], batch.source[:, 1:]
         if batch.source_real is None:
@@ -97,14 +103,16 @@ class DecoderOnly(nn.Module):
 
     # --- step by step: decoding --------------------------------------------------------------------------------
 
-    def start(self, batch: PairBatch, length: int, record: AttentionRecorder | None = None) -> DecoderState:
-        """Read the sources; the state has room for `length` target tokens a row."""
+    def start(
+        self, batch: PairBatch, length: int, record: AttentionRecorder | None = None, *, bounded: bool = True
+    ) -> DecoderState:
+        """Read the sources; the state has room for `length` target tokens a row. `bounded` as LanguageModel has it."""
         if record is not None and batch.source_real is not None:
             raise RegardError("a decoder_only records the attention of one line at a time; give one line")
         places, real = torch.arange(batch.source.shape[1] + 1, device=batch.device), None
         if batch.source_real is not None:
             real = places <= source_lengths(batch)[:, None]
-        return self.body.start(TextBatch(F.pad(batch.source, (0, 1)), real), length, record)
+        return self.body.start(TextBatch(F.pad(batch.source, (0, 1)), real), length, record, bounded=bounded)
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Read T more tokens a row [B, T]; give the logits of the token after each [B, T, V]."""

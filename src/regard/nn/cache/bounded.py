@@ -177,7 +177,8 @@ class BoundedKVCache(KVCache):
             read = self._beside_kept(new_k, new_v, first, context)
         elif shorten is not None:
             position = ring.position(torch.arange(new_k.shape[2], device=at.device))[None]
-            read = new_k, new_v, AttentionContext(context.queries, Layout(position, context.keys.end + stride - 1))
+            keys = Layout(position, context.keys.end + stride - 1, stride=stride)
+            read = new_k, new_v, AttentionContext(context.queries, keys)
         for kept, new in ((self.keys, new_k), (self.values, new_v)):
             self._store(kept, new, ring.entries(last // stride), first)
         for kept, new in ((self.open_keys, k), (self.open_values, v)):

@@ -1,7 +1,7 @@
 /* The page at `/`: which tabs there are, which model each asks, the language, and what happens when the server is away. */
 
 import { requestJson, showError, hooks } from "./api.js";
-import { button, h, quiet, stored, localize, setLanguage, currentLanguage, unique } from "./dom.js";
+import { button, h, quiet, stored, localize, setLanguage, currentLanguage, knows, unique } from "./dom.js";
 import { answer, choose, classify, fill, tag } from "./forms.js";
 import { chat, story } from "./chat.js";
 import { offerTour, startTour } from "./tour.js";
@@ -76,8 +76,8 @@ addEventListener("hashchange", () => tabs.has(location.hash.slice(1)) && show(lo
 
 /** The models of a panel: which is chosen, what it can do, and what to do when another is chosen. */
 function modelPicker(models, can) {
-  const id = unique(), select = h("select", { id }, ...models.map((model) => h("option", { value: model.name }, modelTitle(model))));
-  const only = h("span", { class: "faint", dir: "auto" }, modelTitle(models[0]));
+  const id = unique(), select = h("select", { id }, ...models.map((model) => withTitle(h("option", { value: model.name }), model)));
+  const only = withTitle(h("span", { class: "faint", dir: "auto" }), models[0]);
   const shown = models.length > 1 ? h("div", { class: "picker" }, h("label", { for: id, t: "model" }), select) : only;
   const chosen = () => models.find(({ name }) => name === select.value) ?? models[0];
   return {
@@ -87,7 +87,12 @@ function modelPicker(models, can) {
   };
 }
 
-const modelTitle = ({ name, title }) => (title ? `${name} · ${title}` : name);
+/** The name of a model and what it is: its task in the language of the page, or the title of its card as it is. */
+function withTitle(element, { name, kind, title }) {
+  if (title?.split(" ")[0] === kind && knows(`kind.${kind}`)) localize(element, `kind.${kind}`, { name, rest: title.slice(kind.length) });
+  else element.textContent = title ? `${name} · ${title}` : name;
+  return element;
+}
 
 // --- the beginning ------------------------------------------------------------------------------------------------
 

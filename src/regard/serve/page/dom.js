@@ -14,9 +14,11 @@ export function stored(store, key, ...value) {
   }
 }
 
+export const knows = (key) => Object.hasOwn(MESSAGES[language], key);
+
 /** A message of messages.js; a key that is not there, such as a message of the server, stays as it is. */
 const t = (key, args = {}) =>
-  Object.hasOwn(MESSAGES[language], key) ? MESSAGES[language][key].replace(/\{(\w+)\}/g, (_, name) => args[name] ?? "") : key;
+  knows(key) ? MESSAGES[language][key].replace(/\{(\w+)\}/g, (_, name) => args[name] ?? "") : key;
 
 /** Give an element a message, as its text or as an attribute; it follows the language from then on. */
 export function localize(element, key, args = {}, where = "text") {
