@@ -87,7 +87,7 @@ def test_a_false_claim_is_refuted() -> None:
         return Measurement({"variance": float((q * k).sum(-1).var())})
 
     false = Claim(
-        "X1", "", "unscaled products have unit variance", "nowhere", "exact",
+        "", "unscaled products have unit variance", "nowhere",
         [PredictedRange("variance", "variance of q·k at d_k = 64", 0.9, 1.1)], measure, 0.1, "",
     )  # fmt: skip
     found, judged = judge(false, [measure(seed, Setup()) for seed in range(3)])
@@ -99,7 +99,7 @@ def test_opposite_settings_depend() -> None:
     predictions = [PredictedRange("a", "", 1, 2, "here"), PredictedRange("b", "", 1, 2, "there")]
 
     def with_values(a: float, b: float) -> Verdict:
-        claim = Claim("X2", "", "", "", "exact", predictions, lambda seed, setup: Measurement({}), 0, "")
+        claim = Claim("", "", "", predictions, lambda seed, setup: Measurement({}), 0, "")
         return judge(claim, [Measurement({"a": a, "b": b})] * 2)[0]
 
     assert with_values(1.5, 1.5) == "confirmed"
@@ -111,7 +111,7 @@ def test_where_a_control_fails_nothing_follows() -> None:
     predictions = [at_least("gain", "", 1), at_least("learned", "", 0.9, control=True)]
 
     def with_values(gain: float, learned: float) -> Verdict:
-        claim = Claim("X4", "", "", "", "exact", predictions, lambda seed, setup: Measurement({}), 0, "")
+        claim = Claim("", "", "", predictions, lambda seed, setup: Measurement({}), 0, "")
         return judge(claim, [Measurement({"gain": gain, "learned": learned})] * 2)[0]
 
     assert with_values(2, 1) == "confirmed"
@@ -163,9 +163,7 @@ def test_all_of_them_take_less_than_ninety_minutes(tmp_path: Path) -> None:
 
 
 def test_one_seed_gives_no_verdict() -> None:
-    claim = Claim(
-        "X3", "", "", "", "exact", [PredictedRange("a", "", 1, 2)], lambda seed, setup: Measurement({}), 0, ""
-    )
+    claim = Claim("", "", "", [PredictedRange("a", "", 1, 2)], lambda seed, setup: Measurement({}), 0, "")
     assert judge(claim, [Measurement({"a": 1.5})])[0] == "undecided"
 
 

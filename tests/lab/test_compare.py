@@ -280,6 +280,13 @@ def test_ranges_that_are_none(text: str) -> None:
         draw_trials([text], 4, 1)
 
 
+def test_a_search_takes_no_options_of_a_verdict() -> None:
+    arguments = ["compare", "quickstart", "--sweep", "model.heads=[1, 2]", "--seeds", "3", "--tune-rates"]
+    error = CliRunner().invoke(app, arguments).exception
+    assert isinstance(error, RegardError)
+    assert "leave out --seeds and --tune-rates" in str(error)
+
+
 def test_the_better_third_is_trained_longer(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert rungs(9, 900, True) == [(9, 100), (3, 300), (1, 900)]
     assert rungs(9, 900, False) == [(9, 900)]

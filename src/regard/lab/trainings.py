@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -86,7 +87,7 @@ class OutOfTime(RegardError):
 class TrainingPool:
     """At most `jobs` processes at a time; those that run are stopped, and save, when the block ends early.
 
-    `deadline`: the time of `time.monotonic` at which they are.
+    Their recipes are files of `scratch` while they run. `deadline`: the time of `time.monotonic` at which they end.
     """
 
     def __init__(self, jobs: int, device: str, scratch: Path, deadline: float | None = None) -> None:
@@ -96,7 +97,10 @@ class TrainingPool:
 
     def run(self, trainings: Sequence[Training], done: Callable[[Outcome], None]) -> list[Outcome]:
         """Train what is not finished; `done` is called, in this thread, as each ends."""
-        with sigterm_interrupts(), ThreadPoolExecutor(self.jobs) as threads:
+        with os_errors_for(self.scratch, "written"):
+            self.scratch.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as stack, sigterm_interrupts(), ThreadPoolExecutor(self.jobs) as threads:
+            stack.callback(shutil.rmtree, self.scratch, True)
             futures = {threads.submit(self._train, each): n for n, each in enumerate(trainings)}
             outcomes: dict[int, Outcome] = {}
             try:
@@ -104,15 +108,12 @@ class TrainingPool:
                 for future in as_completed(futures, left):
                     outcomes[futures[future]] = future.result()
                     done(outcomes[futures[future]])
-            except TimeoutError:
+            except BaseException as error:
                 self._stop()
                 for future in futures:
                     future.cancel()
-                raise OutOfTime("the time is over; the same command goes on") from None
-            except BaseException:
-                self._stop()
-                for future in futures:
-                    future.cancel()
+                if isinstance(error, TimeoutError):
+                    raise OutOfTime("the time is over; the same command goes on") from None
                 raise
         return [outcomes[n] for n in range(len(trainings))]
 

@@ -2,6 +2,7 @@
 const TEXTS = {
   lines: ["Lines", "连线"], map: ["Map", "热图"], heads: ["Heads", "各头"], rollout: ["Rollout", "累积"],
   walk: ["Walk", "演算"], lens: ["After layers", "各层之后"], layer: ["Layer", "层"], head: ["Head", "头"], encoder: ["Encoder", "编码器"],
+  claims: ["Is it true, what is said of this step? regard lab run {c}", "关于这一步的说法对吗？regard lab run {c}"],
   patch: ["Patches", "替换"], patchHint: ["Point at a number to see what the second text says then.", "指向一个数，可看到此时第二段文本的输出。"],
   patchSaid: ["“{t}”: at {w} the model says {a}, with a probability of {p}.", "“{t}”：在 {w} 处，模型输出 {a}，概率为 {p}。"],
   patchOther: ["“{t}”: there {a} has a probability of {p}, and the model says {o}.", "“{t}”：该处 {a} 的概率为 {p}，模型输出 {o}。"],

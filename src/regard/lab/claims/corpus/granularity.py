@@ -56,11 +56,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C20",
     title="Subwords",
     sentence="Subwords are better than words and than characters.",
     source="notes 000 and 001; Sennrich 2016",
-    kind="screen",
     predictions=(
         at_least("words", "loss of a character with words less that with subwords", 0.01, "words"),
         at_least("characters", "loss of a character with characters less that with subwords", 0.01, "characters"),

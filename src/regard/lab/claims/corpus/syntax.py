@@ -108,11 +108,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C26",
     title="Syntax in heads",
     sentence="Self-attention finds syntax.",
     source="notes 003; Clark 2019; Voita 2019",
-    kind="screen",
     predictions=(
         at_least("gain", "share of words whose head in the tree is where the best attention head looks most, less the "
                  "same of the best fixed distance", 0.05),

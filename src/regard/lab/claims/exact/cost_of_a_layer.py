@@ -68,11 +68,9 @@ def _exponent(axis: str, name: str, what: str, power: float) -> PredictedRange:
 
 
 CLAIM = Claim(
-    id="C1",
     title="What a layer costs",
     sentence="Per layer: self-attention n²·d, recurrent n·d², convolution k·n·d², restricted attention r·n·d.",
     source="notes 001; Vaswani 2017, table 1",
-    kind="exact",
     predictions=(
         at_most("products", "counted products of a whole layer, against 4nd² + 2n²d: relative error", 1e-9, "counted"),
         _exponent("length", "self-attention", "QKᵀV", 2),
