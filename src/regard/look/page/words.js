@@ -7,6 +7,7 @@ const TEXTS = {
   patchSaid: ["“{t}”: at {w} the model says {a}, with a probability of {p}.", "“{t}”：在 {w} 处，模型输出 {a}，概率为 {p}。"],
   patchOther: ["“{t}”: there {a} has a probability of {p}, and the model says {o}.", "“{t}”：该处 {a} 的概率为 {p}，模型输出 {o}。"],
   patchTold: ["{n}: {r} recovered, probability {p}; the model says {a}", "{n}：恢复 {r}，概率 {p}；模型输出 {a}"],
+  patchAlone: ["{w} of the second text stands for nothing in the first, and stays as it is.", "第二段文本的 {w} 在第一段中没有对应，保持原样。"],
   patchLayer: ["whole layers", "整层"], patchHead: ["heads", "各头"], patchToken: ["layers, at one token", "各层，在一个词元处"],
   patchNote: [
     "The output of a part (a head, a layer, a layer at one token) for the first text is put into the run on the second. The percentage says how much of the difference of the answer's log-probability comes back: at 100% this part alone carries what the texts differ in.",
