@@ -73,12 +73,12 @@ def pronouns_predicted(model: torch.nn.Module, pairs: Sequence[MinimalPair]) -> 
 
 def rules(pairs: Sequence[MinimalPair]) -> float:
     """How often the better of two rules is right, the subject and the nearest noun: in minimal pairs half the time."""
-    right = {min: 0.0, max: 0.0}
+    right = {min: 0, max: 0}
     for pair in pairs:
         nouns = pair.first.pronouns[0].referent, pair.second.pronouns[0].referent
         for choose in right:
-            right[choose] += nouns.count(choose(nouns)) / 2 / len(pairs)
-    return max(right.values())
+            right[choose] += nouns.count(choose(nouns))
+    return max(right.values()) / (2 * len(pairs))
 
 
 def measure(seed: int, setup: Setup) -> Measurement:
