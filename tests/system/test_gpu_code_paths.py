@@ -379,6 +379,7 @@ def test_a_bert_that_answers_and_one_whose_states_are_read(
 def proposes(folder: Path) -> dict[str, Any]:
     """Its heads are drawn on the host, and their labels found there: never part of a graph."""
     made = language(folder, ROWS[0])
+    made["task"] |= {"boundaries": "marked"}
     made["model"] |= {"proposals": 3}
     return made | {"decoding": {"kind": "blockwise"}}
 
