@@ -98,7 +98,10 @@ def main() -> None:
     forms: list[tuple[Form, DecodingConfig | None]] = [(form, None) for form in teachers]
     forms += drafts(options.teacher, {name: out / "student" for name, out in runs.items()})
     for name, out in runs.items():
-        students = [*forms_of(name, out / "student", notes, device), Form(f"{name}, 8 bits", out / "student-int8", load)]
+        students = [
+            *forms_of(name, out / "student", notes, device),
+            Form(f"{name}, 8 bits", out / "student-int8", load),
+        ]
         forms += [(form, None) for form in students]
     rows = measure(forms, options)
     print(f"{hardware()}\n\n| model | BLEU | chrF | sentences/s | ms p50 | MB |\n|---|---|---|---|---|---|")
