@@ -21,6 +21,7 @@ from common import arguments, hardware, write_json
 from regard.api import load
 from regard.config import choices
 from regard.decoding import DecodingConfig
+from regard.device import pick_device
 from regard.distil.measure import Form, MeasuredRow, forms_of, measure_translator
 from regard.distil.pipeline import DistillationOptions, run_distillation
 from regard.distil.student import PRESETS
@@ -89,13 +90,18 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     options, notes = parser().parse_args(), list[str]()
+    device = pick_device(options.device).type
     runs = {Path(student).stem: options.out / Path(student).stem for student in options.students}
     for student, out in zip(options.students, runs.values(), strict=True):
         teach(options, student, out, next(iter(runs.values())))
-    forms: list[tuple[Form, DecodingConfig | None]] = [(f, None) for f in forms_of("teacher", options.teacher, notes)]
+    teachers = forms_of("teacher", options.teacher, notes, device)
+    forms: list[tuple[Form, DecodingConfig | None]] = [(form, None) for form in teachers]
     forms += drafts(options.teacher, {name: out / "student" for name, out in runs.items()})
     for name, out in runs.items():
-        students = [*forms_of(name, out / "student", notes), Form(f"{name}, 8 bits", out / "student-int8", load)]
+        students = [
+            *forms_of(name, out / "student", notes, device),
+            Form(f"{name}, 8 bits", out / "student-int8", load),
+        ]
         forms += [(form, None) for form in students]
     rows = measure(forms, options)
     print(f"{hardware()}\n\n| model | BLEU | chrF | sentences/s | ms p50 | MB |\n|---|---|---|---|---|---|")
