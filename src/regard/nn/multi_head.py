@@ -353,9 +353,9 @@ def build_position(chosen: Choice, size: int, heads: int = 1, causal: bool = Fal
 
 
 def _position(chosen: Choice, sizes: Sizes, role: str, where: str) -> Position:
-    config = _part(PositionConfig, Position, chosen, where)
-    if isinstance(config, _Built):
+    if isinstance(chosen, Position):
         return chosen
+    config = _part(PositionConfig, Position, chosen, where)
     if role not in config.roles:
         raise ValueError(f"{config.kind} positions belong to the {config.roles[0]}, not to a causal attention")
     config.check(sizes)
