@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 import regard
-from regard.cli.main import app
 from regard.cli.documents.resumed import ResumedOutput
+from regard.cli.main import app
 from regard.errors import RegardError
 from regard.predict.documents import translate as documents
 
