@@ -24,6 +24,7 @@ from regard.decoding.logits_processors import (
     sampling_distribution,
     top_tokens,
 )
+from regard.decoding.requests import SearchSpec
 from regard.decoding.sampling import GreedyPicker, SingleSequenceSearch
 from regard.decoding.slots import DecodingStep
 from regard.errors import RegardError
@@ -335,19 +336,16 @@ class ParallelModel:
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, DecodingState]:
         raise NotImplementedError  # `ParallelStep` reads blocks
 
-    def build_search(
-        self, config: DecodingConfig, symbols: Symbols, forced: ForcedEos, longest: int, prompt: int, lookup: int
-    ) -> ParallelSearch:
-        """`prompt` and `lookup` are the most tokens of a request's."""
-        batch_size, device = len(forced.limit), forced.limit.device
+    def build_search(self, spec: SearchSpec, batch_size: int, longest: int, device: torch.device) -> ParallelSearch:
+        config, symbols, prompt = spec.config, spec.symbols, spec.longest_prompt
         if self.tally.device != device or not len(self.tally):
             self.tally = torch.zeros(3, self.width + 1, dtype=torch.long, device=device)
         rule = config.acceptance if isinstance(config, Blockwise) else ("exact", None)
         check = GreedyCheck(symbols, *rule)
         if isinstance(config, Sample) and config.samples:
             check = SamplingCheck(config, symbols, batch_size, longest + self.width, prompt, device)
-        draft = self._draft(config, batch_size, longest, lookup, device)
-        return ParallelSearch(check, forced, batch_size, longest, draft, self.tally)
+        draft = self._draft(config, batch_size, longest, max(spec.longest_lookup, prompt), device)
+        return ParallelSearch(check, spec.forced(batch_size, device), batch_size, longest, draft, self.tally)
 
     def _draft(self, config: DecodingConfig, batch_size: int, longest: int, lookup: int, device: torch.device) -> Draft:
         count = self.width - 1
