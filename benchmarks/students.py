@@ -2,8 +2,8 @@
 
 The teacher translates its own training data, or --data, once; each student (`regard distil`) learns from that and from
 the true text. Rows: the teacher, in our int8 and by CTranslate2 where they are there; each student, as trained, in 8
-bits, in our int8, and by CTranslate2 if that knows its decoder; the teacher with each student as a draft, where
-there is a speculative search. What was done is kept in --out.
+bits, in our int8, and by CTranslate2 if that knows its decoder; the teacher with each student as a draft, if that
+can be one. What was done is kept in --out.
 
     python benchmarks/students.py runs/tatoeba [--students deep-shallow ssru] [--set training.steps=500] [--json FILE]
 """
@@ -19,8 +19,7 @@ from pathlib import Path
 from common import arguments, hardware, write_json
 
 from regard.api import load
-from regard.config import choices
-from regard.decoding import DecodingConfig
+from regard.decoding import DecodingConfig, Speculative
 from regard.distil.measure import Form, MeasuredRow, forms_of, measure_translator
 from regard.distil.pipeline import DistillationOptions, run_distillation
 from regard.distil.student import PRESETS
@@ -33,10 +32,9 @@ SHARED = ("plan.json", "translations")  # what all students of a teacher learn f
 
 
 def drafts(teacher: Path, students: dict[str, Path]) -> Iterator[tuple[Form, DecodingConfig]]:
-    """The teacher's greedy words, guessed by each student and checked by it, where there is such a search."""
-    speculative = choices("decoding").get("speculative")
-    for name, run in students.items() if speculative else ():
-        yield Form(f"teacher, draft {name}", teacher, load), speculative(draft=str(run.absolute()))
+    """The teacher's greedy words, guessed by each student and checked by it."""
+    for name, run in students.items():
+        yield Form(f"teacher, draft {name}", teacher, load), Speculative(draft=str(run.absolute()))
 
 
 def measure(forms: list[tuple[Form, DecodingConfig | None]], options: argparse.Namespace) -> list[MeasuredRow]:
@@ -92,12 +90,14 @@ def main() -> None:
     runs = {Path(student).stem: options.out / Path(student).stem for student in options.students}
     for student, out in zip(options.students, runs.values(), strict=True):
         teach(options, student, out, next(iter(runs.values())))
-    forms: list[tuple[Form, DecodingConfig | None]] = [(f, None) for f in forms_of("teacher", options.teacher, notes)]
+    teacher = forms_of("teacher", options.teacher, options.device, notes)
+    forms: list[tuple[Form, DecodingConfig | None]] = [(form, None) for form in teacher]
     forms += drafts(options.teacher, {name: out / "student" for name, out in runs.items()})
     for name, out in runs.items():
-        students = [*forms_of(name, out / "student", notes), Form(f"{name}, 8 bits", out / "student-int8", load)]
-        forms += [(form, None) for form in students]
+        students = forms_of(name, out / "student", options.device, notes)
+        forms += [(form, None) for form in (*students, Form(f"{name}, 8 bits", out / "student-int8", load))]
     rows = measure(forms, options)
+    print(*dict.fromkeys(notes), sep="\n", file=sys.stderr)
     print(f"{hardware()}\n\n| model | BLEU | chrF | sentences/s | ms p50 | MB |\n|---|---|---|---|---|---|")
     for row in rows:
         scores = ["—" if value is None else f"{value:.2f}" for value in (row["bleu"], row["chrf"])]

@@ -8,12 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
+from regard.accel.int8 import INT8, int8_unsupported_reason
 from regard.api import ModelLoader, load
 from regard.decoding import DecodingConfig
+from regard.device import pick_device
 from regard.errors import RegardError
 from regard.interop.engines import engine_loader
 from regard.io.run_folder import CONFIG, WEIGHTS, run_folder_of
-from regard.predict.base import PRECISIONS
 from regard.predict.translation import Translator
 
 CT2 = "CTranslate2 int8"
@@ -82,18 +83,22 @@ class Form(NamedTuple):
         return sum(path.stat().st_size for path in files if path.is_file()) / 1e6
 
 
-def forms_of(name: str, run: Path, notes: list[str]) -> Iterator[Form]:
-    """A run as it was trained, in our int8, and by CTranslate2; `notes` gets why it is not there."""
+def forms_of(name: str, run: Path, device: str, notes: list[str]) -> Iterator[Form]:
+    """A run as it was trained, in our int8, and by CTranslate2, on a device; `notes` gets why one is not there."""
     yield Form(name, run, load)
-    if "int8" in PRECISIONS:
-        yield Form(f"{name}, int8", run, partial(load, precision="int8"))
+    if pick_device(device).type != "cpu":
+        notes.append("int8 is for CPUs, and was not measured; regard translate has --precision int8 --device cpu")
+    elif reason := int8_unsupported_reason():
+        notes.append(f"int8 was not measured: {reason}")
+    else:
+        yield Form(f"{name}, int8", run, partial(load, precision=INT8))
     if importlib.util.find_spec("ctranslate2") is None:
         notes.append('CTranslate2 is not installed, so nothing is exported to it: pip install "regard[fast]"')
         return
     try:
         loader = engine_loader("ct2", "int8")
-        loader(run, "cpu")
-    except RegardError as error:  # a decoder that it does not know
+        loader(run, device)
+    except RegardError as error:  # a decoder or a device that it does not know
         notes.append(str(error))
         return
     yield Form(f"{name}, {CT2}", run, loader)

@@ -254,7 +254,8 @@ def _measured(
         notes.append("the recipe names no test data: BLEU and chrF are not measured; give data.test")
         reports.say(notes[-1])
     examples = pairs or [(source, "") for source in sources[:: max(1, len(sources) // options.lines)]][: options.lines]
-    forms = [Form("teacher", teacher, load), *forms_of("student", run, notes), Form("student, 8 bits", small, load)]
+    forms = [Form("teacher", teacher, load), *forms_of("student", run, options.device, notes)]
+    forms.append(Form("student, 8 bits", small, load))
     for form in forms:
         if form.name in [row["model"] for row in rows]:
             continue
