@@ -64,8 +64,12 @@ def test_filters_may_change_until_a_student_learns(toy_run: Path, tmp_path: Path
     (tmp_path / "out" / ".student-int8.123").mkdir()
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "translations").iterdir()}
     kept = json.loads(capsys.readouterr().out)["translations"]["kept"]
-    run(toy_run, tmp_path / "out", worst=0.5)
-    assert json.loads(capsys.readouterr().out)["translations"]["kept"] < kept
+    run(toy_run, tmp_path / "out", "deep-shallow", worst=0.5)
+    told = json.loads(capsys.readouterr().out)
+    assert told["translations"]["kept"] < kept
+    rows = {row["model"]: row for row in told["models"]}
+    assert rows["teacher, draft student"]["bleu"] == pytest.approx(rows["teacher"]["bleu"])  # which is greedy
+    assert rows["teacher, draft student"]["megabytes"] > rows["teacher"]["megabytes"]
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "translations").iterdir()} == before
     assert not list((tmp_path / "out").glob(".student-int8*"))
 
