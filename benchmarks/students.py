@@ -79,7 +79,6 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     options, notes = parser().parse_args(), list[str]()
-    device = pick_device(options.device).type
     runs = {Path(student).stem: options.out / Path(student).stem for student in options.students}
     for student, out in zip(options.students, runs.values(), strict=True):
         teach(options, student, out, next(iter(runs.values())))

@@ -3,10 +3,13 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from regard.cli.evaluate import measured_alike
 from regard.cli.main import app
 from regard.errors import RegardError
 
@@ -38,3 +41,21 @@ def test_what_cannot_be_compared(toy_run: Path, tmp_path: Path, options: list[st
     error = CliRunner().invoke(app, ["evaluate", str(toy_run), *words]).exception
     assert isinstance(error, RegardError)
     assert sentence in str(error)
+
+
+def test_models_that_prepare_text_unlike_are_measured_on_the_same_references() -> None:
+    def model(lower: bool) -> Any:
+        def normalise(text: str) -> str:
+            return text.lower() if lower else text
+
+        def measured_form(texts: list[str], pairs: list[tuple[str, str]]) -> tuple[list[str], list[str]]:
+            return texts, [normalise(target) for _, target in pairs]
+
+        target = SimpleNamespace(detokenise=lambda text, language: text.replace(" .", "."))
+        return SimpleNamespace(measured_form=measured_form, vocabulary=SimpleNamespace(target=target), languages="ed")
+
+    pairs = [("a", "Ein Haus.")]
+    alike = measured_alike([model(True), model(True)], [["ein haus ."], ["ein ."]], pairs)
+    assert alike == (["ein haus ."], ["ein ."], ["ein haus."])
+    unlike = measured_alike([model(True), model(False)], [["ein haus ."], ["Ein Haus ."]], pairs)
+    assert unlike == (["ein haus."], ["Ein Haus."], ["Ein Haus."])

@@ -129,7 +129,7 @@ def test_what_each_layer_would_say(toy_run: Path, tmp_path: Path) -> None:
     assert '"lens":{' in (tmp_path / "lens.html").read_text(encoding="utf-8")
 
 
-def test_outputs_of_one_text_in_another(toy_run: Path) -> None:
+def test_outputs_of_one_text_in_another(toy_run: Path, tmp_path: Path) -> None:
     data = json.loads(command("look", toy_run, "w1 w2", "w1 w3", "--patch", "heads", "--patch", "encoder.1", "--json"))
     rows = {row["patch"]: row for row in data["patches"]}
     assert len(rows) == 3 * 2 + 1
@@ -137,6 +137,10 @@ def test_outputs_of_one_text_in_another(toy_run: Path) -> None:
     text = command("look", toy_run, "w1 w2", "w1 w3", "--patch", "encoder.1", "--answer", data["answer"])
     assert "encoder.1" in text
     assert "100.0%" in text
+    command("look", toy_run, "w1 w2", "w1 w3", "--patch", "heads", "--output", "patches.html")
+    page = (tmp_path / "patches.html").read_text(encoding="utf-8")
+    assert '"patch":{' in page
+    assert '"text":"w1 w3"' in page  # whose run it is
 
 
 @pytest.mark.parametrize(
@@ -145,7 +149,7 @@ def test_outputs_of_one_text_in_another(toy_run: Path) -> None:
         (["w1", "--patch", "heads"], "--patch takes two texts"),
         (["w1", "w2", "--lens"], "--lens reads one text; leave the second out"),
         (["w1", "w2", "--lens", "--patch", "heads"], "--lens reads one text, --patch two"),
-        (["w1", "--lens", "--png", "x.png"], "leave out --ablate, --referent, --png, and with --patch --output"),
+        (["w1", "--lens", "--png", "x.png"], "leave out --ablate, --referent and --png"),
         (["w1", "--answer", "W1"], "--answer belongs to --patch"),
         (["w1", "w2", "--patch", "heads", "--answer", "Q9"], "the first text is answered without 'Q9'"),
     ],

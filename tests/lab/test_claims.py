@@ -8,7 +8,9 @@ import torch
 
 from regard.errors import RegardError
 from regard.lab.claim import Claim, Measurement, PredictedRange, Setup, Verdict, at_least, judge
+from regard.lab.claims.corpus.syntax import trees_of
 from regard.lab.controls import CONTROLS
+from regard.lab.corpus import REST, UNKNOWN
 from regard.lab.registry import MODULES, chosen_claims, claim_ids, find_claim
 from regard.lab.runner import measure_part
 from regard.lab.text import TextRun, TextSetup
@@ -85,7 +87,7 @@ def test_a_false_claim_is_refuted() -> None:
         return Measurement({"variance": float((q * k).sum(-1).var())})
 
     false = Claim(
-        "X1", "", "unscaled products have unit variance", "nowhere", "exact",
+        "", "unscaled products have unit variance", "nowhere",
         [PredictedRange("variance", "variance of q·k at d_k = 64", 0.9, 1.1)], measure, 0.1, "",
     )  # fmt: skip
     found, judged = judge(false, [measure(seed, Setup()) for seed in range(3)])
@@ -97,7 +99,7 @@ def test_opposite_settings_depend() -> None:
     predictions = [PredictedRange("a", "", 1, 2, "here"), PredictedRange("b", "", 1, 2, "there")]
 
     def with_values(a: float, b: float) -> Verdict:
-        claim = Claim("X2", "", "", "", "exact", predictions, lambda seed, setup: Measurement({}), 0, "")
+        claim = Claim("", "", "", predictions, lambda seed, setup: Measurement({}), 0, "")
         return judge(claim, [Measurement({"a": a, "b": b})] * 2)[0]
 
     assert with_values(1.5, 1.5) == "confirmed"
@@ -109,7 +111,7 @@ def test_where_a_control_fails_nothing_follows() -> None:
     predictions = [at_least("gain", "", 1), at_least("learned", "", 0.9, control=True)]
 
     def with_values(gain: float, learned: float) -> Verdict:
-        claim = Claim("X4", "", "", "", "exact", predictions, lambda seed, setup: Measurement({}), 0, "")
+        claim = Claim("", "", "", predictions, lambda seed, setup: Measurement({}), 0, "")
         return judge(claim, [Measurement({"gain": gain, "learned": learned})] * 2)[0]
 
     assert with_values(2, 1) == "confirmed"
@@ -126,6 +128,22 @@ def test_settings_are_predicted_alike(claim: Claim) -> None:
     for each in claim.predictions:
         ranges.setdefault(each.setting, set()).add((each.low, each.high))
     assert set.intersection(*ranges.values()) or claim.id == "C21"  # there products are counted beside
+
+
+def test_trees_of_a_file(tmp_path: Path) -> None:
+    """Four fifths are learned from, a tenth chooses and a tenth measures; words that stand once are unknown."""
+    path = tmp_path / "own.conllu"
+    rows = [("The", 2), ("dog", 3), ("barks", 0)]
+    sentence = "".join(f"{n}\t{word}\t_\t_\t_\t_\t{head}\t_\t_\t_\n" for n, (word, head) in enumerate(rows, 1))
+    path.write_text("\n".join([sentence.replace("dog", "cat"), *[sentence] * 59]))
+    bank = trees_of(path)
+    assert (len(bank.train), len(bank.valid.ids), len(bank.test.ids)) == (48, 6, 6)
+    assert bank.train[0].tolist()[1] == UNKNOWN  # cat
+    assert bank.words == REST + 3
+    assert bank.test.parents[0].tolist() == [1, 2, -1]
+    path.write_text("\n".join([sentence] * 9))
+    with pytest.raises(RegardError, match=r"own.conllu: 9 sentences of at most 60 words; 50 are needed"):
+        trees_of(path)
 
 
 ON_TEXT = [claim for claim in CLAIMS if claim.on_text]
@@ -145,9 +163,7 @@ def test_all_of_them_take_less_than_ninety_minutes(tmp_path: Path) -> None:
 
 
 def test_one_seed_gives_no_verdict() -> None:
-    claim = Claim(
-        "X3", "", "", "", "exact", [PredictedRange("a", "", 1, 2)], lambda seed, setup: Measurement({}), 0, ""
-    )
+    claim = Claim("", "", "", [PredictedRange("a", "", 1, 2)], lambda seed, setup: Measurement({}), 0, "")
     assert judge(claim, [Measurement({"a": 1.5})])[0] == "undecided"
 
 

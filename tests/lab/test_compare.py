@@ -19,6 +19,7 @@ from regard.cli.main import app
 from regard.errors import RegardError
 from regard.io.run_folder import WEIGHTS
 from regard.io.tensors import read_tensors
+from regard.lab import trainings
 from regard.lab.arms import Arm, check_arms, check_metric, grid, read_arms
 from regard.lab.compare import ArmResult, CompareOptions, Comparison, compare_arms, describe
 from regard.lab.compare_report import difference_chart, markdown
@@ -279,6 +280,13 @@ def test_ranges_that_are_none(text: str) -> None:
         draw_trials([text], 4, 1)
 
 
+def test_a_search_takes_no_options_of_a_verdict() -> None:
+    arguments = ["compare", "quickstart", "--sweep", "model.heads=[1, 2]", "--seeds", "3", "--tune-rates"]
+    error = CliRunner().invoke(app, arguments).exception
+    assert isinstance(error, RegardError)
+    assert "leave out --seeds and --tune-rates" in str(error)
+
+
 def test_the_better_third_is_trained_longer(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert rungs(9, 900, True) == [(9, 100), (3, 300), (1, 900)]
     assert rungs(9, 900, False) == [(9, 900)]
@@ -339,3 +347,13 @@ def test_a_killed_comparison_goes_on(base: str, tmp_path: Path) -> None:
     process.communicate(timeout=60)
     assert (out / "1" / "seed-1" / "last").exists()  # it saved before it ended
     assert not (out / "1" / "seed-1" / "results.json").exists()
+
+
+def test_a_training_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    """Its standard input ends when that one does, however it was killed."""
+    code = f"import {trainings.__name__} as t; t.runpy.run_module = lambda *a, **k: t.time.sleep(60); "
+    child = subprocess.Popen([sys.executable, "-c", code + "t.train_beside_parent()"], stdin=subprocess.PIPE)
+    assert child.poll() is None
+    assert child.stdin is not None
+    child.stdin.close()
+    assert child.wait(60) == -signal.SIGTERM

@@ -2,6 +2,8 @@
 
 import errno
 import json
+import os
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from regard.errors import RegardError
 from regard.lab import runner
 from regard.lab.charts import Chart, Row, Series, curves, intervals, standalone
 from regard.lab.claim import Claim, Setup
-from regard.lab.registry import find_claim
+from regard.lab.registry import MODULES, find_claim
 from regard.lab.report import html_page, markdown_report
 from regard.lab.runner import measured_results, run_claims
 
@@ -91,6 +93,50 @@ def test_commands(folder: Path, tmp_path: Path) -> None:
         error = run(app, arguments).exception
         assert isinstance(error, RegardError), arguments
         assert sentence in str(error)
+
+
+def test_json_is_json_for_everybody(folder: Path) -> None:
+    """A range without an end is text: JSON has no infinity."""
+    printed = CliRunner().invoke(app, ["lab", "report", "--from", str(folder), "--json"]).stdout
+    claims = json.loads(printed, parse_constant=lambda name: pytest.fail(name))["claims"]
+    assert [row["low"] for row in claims[0]["predictions"]] == ["-inf", 0.1]
+    assert claims[0]["predictions"][1]["control"]
+    assert "torch" in claims[0]["hardware"]
+
+
+def test_each_setup_has_a_result_of_its_own(folder: Path, tmp_path: Path) -> None:
+    """What another device measured stands beside; what a fault made of it is left out."""
+    (tmp_path / "parts").mkdir()
+    for seed in (1, 2):
+        part = json.loads((folder / "parts" / f"C7-cpu-seed-{seed}.json").read_text())
+        for name, setup in (("cpu", {}), ("cuda", {"device": "cuda"}), ("cpu-a-learned-table", {"fault": "a"})):
+            own = {**part, "setup": {**part["setup"], **setup}}
+            (tmp_path / "parts" / f"C7-{name}-seed-{seed}.json").write_text(json.dumps(own))
+    assert [result.name for result in measured_results([claim("C7")], tmp_path)] == ["C7", "C7-cuda"]
+
+
+def test_a_process_that_was_killed_breaks_nothing_later(tmp_path: Path) -> None:
+    with runner._workers(1) as workers:
+        with pytest.raises(BrokenProcessPool):
+            workers.submit(os._exit, 1).result()
+        assert workers.submit(dict).result() == {}
+
+
+@pytest.mark.parametrize(
+    "number, setup, said",
+    [
+        ("C7", Setup(trees="x.conllu"), "C7 reads no trees; --trees is for C26"),
+        ("C26", Setup(trees="nowhere.conllu"), "nowhere.conllu: there is no such file"),
+        ("C7", Setup("cuda"), "C7 is measured on the CPU; --device is for those that measure time: C1 C2 C15 C21"),
+    ],
+)
+def test_setups_that_a_claim_has_not(tmp_path: Path, number: str, setup: Setup, said: str) -> None:
+    with pytest.raises(RegardError, match=said):
+        run_claims([claim(number)], tmp_path, setup, 1, print)
+
+
+def test_what_measures_time_is_what_the_sentence_says() -> None:
+    assert [name for name in MODULES if claim(name).timed] == ["C1", "C2", "C15", "C21"]
 
 
 def test_charts_escape_and_bound_what_they_are_given() -> None:

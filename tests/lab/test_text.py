@@ -28,9 +28,7 @@ EXPERIMENT = TextExperiment(
 
 
 def claim() -> Claim:
-    return Claim(
-        "X9", "", "heads help", "", "screen", (), lambda seed, setup: Measurement({}), 1, "", on_text=EXPERIMENT
-    )
+    return Claim("", "heads help", "", (), lambda seed, setup: Measurement({}), 1, "", on_text=EXPERIMENT, id="X9")
 
 
 def arms(*losses: tuple[float, float]) -> list[ArmResult]:

@@ -128,16 +128,31 @@ def evaluate_against(
         with progress_bar(f"Translating with {path.name}") as show:
             sources, progress = [source for source, _ in pairs], lambda what, n, of: show(n, of)
             texts = model.translate(sources, search, form="prepared", warn=warn, trees=trees, progress=progress)
-        measured, references = model.measured_form(texts, pairs)
-        outputs.append(measured)
+        outputs.append(texts)
     tokenise = models[0].recipe.evaluation.tokenise or tokeniser_of(languages[1])
-    results = paired_bootstrap(outputs[0], outputs[1], references, tokenise)
+    first, second, references = measured_alike(models, outputs, pairs)
+    results = paired_bootstrap(first, second, references, tokenise)
     report = {"data": [corpus.name for corpus in corpora], "lines": len(pairs), "samples": SAMPLES}
     report |= {"first": str(run), "second": str(other)}
     if as_json:
         print(json.dumps({**report, "metrics": [result.json() for result in results]}, indent=1, ensure_ascii=False))
     else:
         _print_paired(report, results)
+
+
+def measured_alike(
+    models: Sequence[Translator], outputs: Sequence[Sequence[str]], pairs: Sequence[tuple[str, str]]
+) -> tuple[Sequence[str], Sequence[str], list[str]]:
+    """The outputs of two models and their references: in their own form if they share it, else as plain text."""
+    forms = [model.measured_form(texts, pairs) for model, texts in zip(models, outputs, strict=True)]
+    if forms[0][1] == forms[1][1]:
+        return forms[0][0], forms[1][0], forms[0][1]
+    warn("the models prepare text unlike each other (case, Moses tokens), so both are measured as plain text")
+    plain = [
+        [model.vocabulary.target.detokenise(text, model.languages[1]) for text in texts]
+        for model, texts in zip(models, outputs, strict=True)
+    ]
+    return plain[0], plain[1], [target for _, target in pairs]
 
 
 def _translator(path: Path, device: str, loader: ModelLoader) -> Translator:

@@ -45,6 +45,7 @@ class Chart:
     series: Sequence[Series]
     log_x: bool = False
     log_y: bool = False
+    names: Sequence[str] = ()  # of the places 0, 1, … on the x axis, which no line joins
 
 
 @dataclass(frozen=True)
@@ -111,20 +112,22 @@ def curves(chart: Chart, width: int = 480, height: int = 280) -> str:
     """Lines with their bands and a legend."""
     left, right, top = 58, width - 12, 46 + 18 * math.ceil(sum(bool(series.name) for series in chart.series) / 2)
     bottom = height - 42
-    x = _Axis([v for s in chart.series for v in s.x], left, right, chart.log_x)
+    x = _Axis([v for s in chart.series for v in s.x], left, right, chart.log_x, 0.2 if chart.names else 0.04)
     y = _Axis([v for s in chart.series for v in (*s.y, *s.low, *s.high)], bottom, top, chart.log_y)
     parts = [_head(width, height, chart.title), _text(left, 18, chart.title, weight=600)]
     for value in y.ticks():
         parts.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
         parts.append(_text(left - 6, y(value) + 4, number(value), "end", soft=True))
-    shown = chart.series[0].x if chart.log_x and chart.series and len(chart.series[0].x) <= 8 else x.ticks(6)
-    for value in shown:
-        parts.append(_text(x(value), bottom + 17, number(value), "middle", soft=True))
+    few = chart.names or (chart.log_x and chart.series and len(chart.series[0].x) <= 8)
+    for n, value in enumerate(chart.series[0].x if few else x.ticks(6)):
+        parts.append(
+            _text(x(value), bottom + 17, chart.names[n] if chart.names else number(value), "middle", soft=True)
+        )
     parts.append(f'<line class="axis" x1="{left}" x2="{right}" y1="{bottom}" y2="{bottom}"/>')
     parts.append(_text((left + right) / 2, height - 6, chart.x_label, "middle", soft=True))
     parts.append(_text(left, top - 8, chart.y_label, soft=True))
     for n, series in enumerate(chart.series):
-        parts += _curve(series, f"var(--c{n % COLOURS})", x, y)
+        parts += (_dots if chart.names else _curve)(series, f"var(--c{n % COLOURS})", x, y)
         if not series.name:
             continue
         place = left + n % 2 * (right - left) / 2, 40 + 18 * (n // 2)
@@ -152,12 +155,27 @@ def _curve(series: Series, colour: str, x: Callable[[float], float], y: Callable
     return parts
 
 
+def _dots(series: Series, colour: str, x: Callable[[float], float], y: Callable[[float], float]) -> list[str]:
+    """Each value with its number, and the range of the seeds as a bar."""
+    parts = []
+    for n, value in enumerate(series.y):
+        place = f"{x(series.x[n]):.1f}"
+        if series.low:
+            parts.append(
+                f'<line x1="{place}" x2="{place}" y1="{y(series.low[n]):.1f}" y2="{y(series.high[n]):.1f}" '
+                f'stroke="{colour}" stroke-width="7" stroke-linecap="round" opacity="0.3"/>'
+            )
+        parts.append(f'<circle cx="{place}" cy="{y(value):.1f}" r="4.5" fill="{colour}"/>')
+        parts.append(_text(x(series.x[n]) + 10, y(value) + 4, number(value)))
+    return parts
+
+
 def intervals(rows: Sequence[Row], title: str, shared: bool = False, width: int = 480) -> str:
     """A line for each number: its interval, the values of the seeds, and the range that was predicted, shaded.
 
     Each line has an axis of its own, unless they share one.
     """
-    top, each = 34, 46
+    top, each = 34, 56
     height = top + each * len(rows) + 6
     parts = [_head(width, height, title), _text(10, 18, title, weight=600)]
     for n, row in enumerate(rows):
@@ -176,6 +194,7 @@ def intervals(rows: Sequence[Row], title: str, shared: bool = False, width: int 
             )
             for value in ends:
                 parts.append(_vertical("margin", x(value), middle - 8, middle + 8))
+                parts.append(_text(x(value), middle + 20, number(value), "middle", soft=True))
         parts.append(f'<line class="grid" x1="20" x2="{width - 20}" y1="{middle}" y2="{middle}"/>')
         low, high = (v if math.isfinite(v) else row.mean for v in (row.low, row.high))
         parts.append(

@@ -128,13 +128,11 @@ class TextExperiment:
 @dataclass(frozen=True)
 class Claim:
     """`kind` is exact, or screen: quality on a constructed task with a tiny model, which is no verdict on text; a claim
-    whose verdict was taken on text is judged as one of the kind `text`."""
+    whose verdict was taken on text is judged as one of the kind `text`. Number and kind are those of the registry."""
 
-    id: str
     title: str
     sentence: str  # as the notes say it
     source: str  # where
-    kind: Literal["exact", "screen", "text"]
     predictions: Sequence[PredictedRange]
     measure: Callable[[int, Setup], Measurement]
     seconds: float  # of one seed, on a quiet core
@@ -145,6 +143,8 @@ class Claim:
     seeds: tuple[int, int] = (5, 10)  # at first, and at most, while a prediction is undecided
     on_text: TextExperiment | None = None  # `--budget full`
     why_not_on_text: str = ""  # where there is none
+    id: str = ""
+    kind: Literal["exact", "screen", "text"] = "screen"
 
 
 # --- verdicts ------------------------------------------------------------------------------------------------------
@@ -158,6 +158,12 @@ class Judged:
     interval: Interval
     values: list[float]
     verdict: Verdict
+
+    @property
+    def measured(self) -> str:
+        """The number with its interval, or the one value of all seeds."""
+        alike = len(set(self.values)) == 1 and self.interval.count > 1
+        return f"{self.values[0]:g} on every seed" if alike else self.interval.format()
 
 
 def judge(claim: Claim, measurements: Sequence[Measurement]) -> tuple[Verdict, list[Judged]]:

@@ -132,14 +132,12 @@ def compare_arms(
     recipes = check_arms(base, arms, common)
     metric, higher = check_metric(recipes, options.metric)
     recipes = [measured_once(recipe) for recipe in recipes]
-    with claim_folder(out), contextlib.ExitStack() as stack:
+    rows = [ArmResult(arm) for arm in arms]
+    comparison = Comparison(base, metric, higher, options, rows, hardware=hardware(options.device))
+    with claim_folder(out):
         _check_same_plan(out, recipes, arms, options)
-        scratch = out / "recipes"
-        scratch.mkdir(exist_ok=True)
-        stack.callback(shutil.rmtree, scratch, True)
-        pool = TrainingPool(options.jobs, options.device, scratch, options.deadline)
-        run = _Run(base, arms, recipes, out, options, metric, higher, pool, say)
-        comparison = run.compare()
+        pool = TrainingPool(options.jobs, options.device, out / "recipes", options.deadline)
+        _Run(comparison, recipes, out, pool, say).compare()
         write_report(out / REPORT, comparison.json())
     return comparison
 
@@ -149,28 +147,23 @@ def write_report(path: Path, content: Json) -> None:
         file.write(json.dumps(json_safe(content), indent=1, ensure_ascii=False) + "\n")
 
 
+@dataclass
 class _Run:
     """One comparison while it is computed."""
 
-    def __init__(
-        self,
-        base: str,
-        arms: Sequence[Arm],
-        recipes: list[Recipe],
-        out: Path,
-        options: CompareOptions,
-        metric: str,
-        higher: bool,
-        pool: TrainingPool,
-        say: Callable[[str], None],
-    ) -> None:
-        self.base, self.recipes, self.out, self.options, self.pool, self.say = base, recipes, out, options, pool, say
-        rows = [ArmResult(arm) for arm in arms]
-        self.comparison = Comparison(base, metric, higher, options, rows, hardware=hardware(options.device))
-        self.names = [arm.folder for arm in arms]
-        self.planned, self.ended, self.began = 0, 0, time.monotonic()
+    comparison: Comparison
+    recipes: list[Recipe]
+    out: Path
+    pool: TrainingPool
+    say: Callable[[str], None]
+    planned: int = 0
+    ended: int = 0
+    began: float = 0.0
 
-    def compare(self) -> Comparison:
+    def __post_init__(self) -> None:
+        self.options, self.names = self.comparison.options, [row.arm.folder for row in self.comparison.arms]
+
+    def compare(self) -> None:
         options, notes = self.options, self.comparison.notes
         self.recipes = controlled(self.recipes, options.control, options.device, self._note)
         if options.tune_rates:
@@ -182,7 +175,6 @@ class _Run:
             seeds.append(len(seeds) + 1)
             notes.append(f"undecided after {len(seeds) - 1} seeds: one more")
             self._seeds(seeds[-1:])
-        return self.comparison
 
     def _undecided(self) -> bool:
         rows = self.comparison.arms[1:]

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
 from importlib import import_module
 
 from regard.errors import RegardError
@@ -26,12 +28,17 @@ def claim_ids() -> list[str]:
 
 def find_claim(name: str) -> Claim:
     """A claim by its number, as C4."""
-    number = name.upper()
-    if number not in MODULES:
+    if name.upper() not in MODULES:
         known = claim_ids()
         raise RegardError(f"there is no claim {name}; there are {known[0]} to {known[-1]}, see `regard lab list`")
-    claim: Claim = import_module(f"regard.lab.claims.{MODULES[number]}").CLAIM
-    return claim
+    return _claim(name.upper())
+
+
+@cache
+def _claim(number: str) -> Claim:
+    module = MODULES[number]
+    claim: Claim = import_module(f"regard.lab.claims.{module}").CLAIM
+    return replace(claim, id=number, kind="exact" if module.startswith("exact.") else "screen")
 
 
 def chosen_claims(names: Sequence[str]) -> list[Claim]:

@@ -4,6 +4,7 @@ import base64
 import datetime
 import hashlib
 import math
+import re
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
@@ -14,9 +15,7 @@ from regard.lab.registry import claim_ids, find_claim
 from regard.lab.runner import ClaimResult
 from regard.reporting import Json
 
-WORDS = {
-    "confirmed": "confirmed", "refuted": "refuted", "depends": "depends", "undecided": "undecided", "failed": "failed",
-}  # fmt: skip
+WORDS = ("confirmed", "refuted", "depends", "undecided", "failed")
 
 
 def page_data(results: Sequence[ClaimResult]) -> Json:
@@ -40,9 +39,15 @@ def counts(results: Sequence[ClaimResult]) -> str:
     parts = []
     for kind, name in (("exact", "verdicts"), ("screen", "screens"), ("text", "verdicts on text")):
         own = [result.verdict or "failed" for result in results if result.claim.kind == kind]
-        each = [f"{own.count(word)} {WORDS[word]}" for word in WORDS if word in own]
+        each = [f"{own.count(word)} {word}" for word in WORDS if word in own]
         parts += [f"{name}: {', '.join(each)}"] if own else []
     return "; ".join(parts)
+
+
+def prose(text: str) -> str:
+    """A sentence as HTML: `code`, and d_k with its index below."""
+    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+    return re.sub(r"\bd_([kv])\b", r"d<sub>\1</sub>", text)
 
 
 # --- charts --------------------------------------------------------------------------------------------------------
@@ -58,7 +63,7 @@ def charts(result: ClaimResult) -> list[str]:
 def _row(judged: Judged) -> Row:
     p, interval = judged.prediction, judged.interval
     return Row(
-        p.quantity, interval.mean, interval.low, interval.high, f"{interval.format()} · {judged.verdict}",
+        p.quantity, interval.mean, interval.low, interval.high, f"{judged.measured} · {judged.verdict}",
         (p.low, p.high), judged.values,
     )  # fmt: skip
 
@@ -77,7 +82,7 @@ def _figure(figure: Figure, result: ClaimResult) -> str:
         series.append(Series(name, x, mean, [*map(min, values)], [*map(max, values)]))
     if not series:
         return ""
-    return curves(Chart(figure.title, figure.x_label, figure.y_label, series, figure.log_x, figure.log_y))
+    return curves(Chart(figure.title, figure.x_label, figure.y_label, series, figure.log_x, figure.log_y, figure.names))
 
 
 # --- the page ------------------------------------------------------------------------------------------------------
@@ -100,8 +105,10 @@ def html_page(results: Sequence[ClaimResult]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>regard lab</title>\n'
         f"<style>{css}</style>\n<body><main>\n<h1>Is it true, what is said of attention?</h1>\n"
         f"<p class='lead'>Each claim has predictions, inequalities written before the run. It is confirmed or refuted "
-        f"only where the 95% interval over paired seeds lies wholly on one side. A <em>screen</em> is a tiny model "
-        f"on a constructed task or on the embedded corpus: it says what to expect, and is no verdict on text.</p>\n"
+        f"only where the 95% interval over paired seeds lies wholly on one side, and depends where two settings have "
+        f"opposite outcomes; where the interval straddles, or a control fails, it is undecided. A <em>screen</em> is a "
+        f"tiny model on a constructed task or on the embedded corpus: it says what to expect, and is no verdict on "
+        f"text.</p>\n"
         f"<p class='facts'>{escape(counts(results))}<br>{escape('; '.join(data['hardware']))} · {data['date']}</p>\n"
         f"<nav><table>{rows}</table></nav>\n{articles}\n{later}\n</main></body></html>\n"
     )
@@ -115,7 +122,7 @@ def _badge(result: ClaimResult) -> str:
 def _summary(result: ClaimResult) -> str:
     claim = result.claim
     return (
-        f"<tr><td>{claim.id}</td><td><a href='#{result.name}'>{escape(claim.title)}</a></td>"
+        f"<tr><td>{claim.id}</td><td><a href='#{result.name}'>{prose(claim.title)}</a></td>"
         f"<td>{_badge(result)}</td></tr>"
     )
 
@@ -123,9 +130,9 @@ def _summary(result: ClaimResult) -> str:
 def _article(result: ClaimResult) -> str:
     claim = result.claim
     rows = "".join(
-        f"<tr><td>{escape(each.prediction.sentence)}"
+        f"<tr><td>{prose(each.prediction.sentence)}"
         f"{f' <small>{escape(each.prediction.place)}</small>' if each.prediction.place else ''}</td>"
-        f"<td>{escape(each.prediction.inequality)}</td><td>{escape(each.interval.format())}</td>"
+        f"<td>{escape(each.prediction.inequality)}</td><td>{escape(each.measured)}</td>"
         f"<td class='{each.verdict}'>{each.verdict}</td></tr>"
         for each in result.judged
     )
@@ -137,16 +144,16 @@ def _article(result: ClaimResult) -> str:
     figures = "".join(f"<figure>{svg}</figure>" for svg in charts(result))
     full = f"regard lab run {claim.id} --budget full"
     commands = [full] if claim.kind == "text" else [f"regard lab run {claim.id}", *([full] if claim.on_text else [])]
-    reason = f"<p>Not on text: {escape(claim.why_not_on_text)}.</p>" if claim.why_not_on_text else ""
+    reason = f"<p>Not on text: {prose(claim.why_not_on_text)}.</p>" if claim.why_not_on_text else ""
     faults = "".join(
         f"<li><code>regard lab run {claim.id} --fault '{escape(name)}'</code> {escape(meaning)}</li>"
         for name, meaning in claim.faults.items()
     )
     return (
-        f"<article id='{result.name}'><h2><small>{claim.id}</small> {escape(claim.title)} {_badge(result)}</h2>"
-        f"<blockquote>{escape(claim.sentence)}<cite>{escape(claim.source)}</cite></blockquote>{problem}"
+        f"<article id='{result.name}'><h2><small>{claim.id}</small> {prose(claim.title)} {_badge(result)}</h2>"
+        f"<blockquote>{prose(claim.sentence)}<cite>{escape(claim.source)}</cite></blockquote>{problem}"
         f"{table if result.judged else ''}<div class='figures'>{figures}</div>"
-        f"<h3>What it depends on</h3><p>{escape(claim.depends_on)}</p>{reason}"
+        f"<h3>What it depends on</h3><p>{prose(claim.depends_on)}</p>{reason}"
         f"<details><summary>Run it yourself</summary><pre>{escape(chr(10).join(commands))}</pre>"
         f"{'<p>A fault planted on purpose must turn the verdict:</p><ul>' + faults + '</ul>' if faults else ''}"
         f"<p>{len(result.measurements)} seeds, {result.seconds:.1f} s of "
@@ -155,7 +162,7 @@ def _article(result: ClaimResult) -> str:
 
 
 def _missing(claim: Claim) -> str:
-    return f"<li id='{claim.id}'><b>{claim.id}</b> {escape(claim.sentence)} <code>regard lab run {claim.id}</code></li>"
+    return f"<li id='{claim.id}'><b>{claim.id}</b> {prose(claim.sentence)} <code>regard lab run {claim.id}</code></li>"
 
 
 # --- Markdown ------------------------------------------------------------------------------------------------------
@@ -174,7 +181,7 @@ def markdown_report(results: Sequence[ClaimResult]) -> str:
         for each in result.judged:
             p = each.prediction
             setting = f" ({p.place})" if p.place else ""
-            row = (result.claim.id, p.sentence + setting, p.inequality, each.interval.format(), each.verdict)
+            row = (result.claim.id, p.sentence + setting, p.inequality, each.measured, each.verdict)
             lines.append("| " + " | ".join(map(_cell, row)) + " |")
     if missing := missing_claims(results):
         lines += ["", "Not run here:", "", *(f"- {other.id}: {other.sentence}" for other in missing)]

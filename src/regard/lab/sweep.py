@@ -3,12 +3,10 @@
 All on one seed: it finds candidates, and gives no verdict. Those go into a file of arms for `regard compare`.
 """
 
-import contextlib
 import json
 import math
 import random
 import re
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +16,7 @@ import yaml
 from regard import config
 from regard.errors import RegardError
 from regard.io.atomic import atomic_write
-from regard.io.files import os_errors_for, read_json
+from regard.io.files import read_json
 from regard.lab.arms import check_metric, flow_text
 from regard.lab.compare import claim_folder, measured_once
 from regard.lab.controls import changed_fields, with_steps
@@ -111,17 +109,13 @@ def sweep(
     recipes = [load_recipe(base, [*common, *trial.overrides]) for trial in chosen]
     name, higher = check_metric(recipes, metric)
     plan: Json = {"base": base, "ranges": list(ranges), "common": list(common), "trials": trials, "halving": halving}
-    with claim_folder(out), contextlib.ExitStack() as stack:
+    with claim_folder(out):
         if (out / SWEEP).exists() and {**read_json(out / SWEEP), "found": None} != {**plan, "found": None}:
             raise RegardError(f"{out} holds another sweep; give another --out")
         if not (out / SWEEP).exists() and [entry.name for entry in out.iterdir() if entry.name != ".lock"]:
             raise RegardError(f"{out} is not empty and holds no sweep; give another --out")
         _write(out / SWEEP, {**plan, "found": None})
-        scratch = out / "recipes"
-        with os_errors_for(scratch, "written"):
-            scratch.mkdir(exist_ok=True)
-        stack.callback(shutil.rmtree, scratch, True)
-        pool = TrainingPool(jobs, device, scratch)
+        pool = TrainingPool(jobs, device, out / "recipes")
         for many, steps in rungs(len(chosen), recipes[0].training.steps, halving):
             say(f"{many} of {len(chosen)} trials for {steps:,} steps")
             trained = [

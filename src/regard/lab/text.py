@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from regard.errors import RegardError, plural
-from regard.io.files import DamagedFile, os_errors_for, read_json
+from regard.io.files import DamagedFile, read_json
 from regard.lab.arms import Arm, check_arms, check_metric
 from regard.lab.claim import Claim, Figure, Measurement, Points, TextExperiment
 from regard.lab.compare import REPORT, ArmResult, CompareOptions, compare_arms
@@ -106,6 +106,8 @@ class TextRun:
     def run(self, say: Say, seeds: int | None = None) -> ClaimResult:
         """Train and judge; one more seed while a prediction is undecided."""
         experiment, setup = self.experiment, self.setup
+        if setup.deadline is not None and time.monotonic() >= setup.deadline:
+            raise OutOfTime("the time is over")  # before data are prepared, which takes time too
         for count in range(seeds or experiment.seeds[0], (seeds or experiment.seeds[1]) + 1):
             self._pretrain(count, say)
             options = CompareOptions(
@@ -130,10 +132,9 @@ class TextRun:
             if outcome.seconds:
                 say(f"pretrained {outcome.training.run.name}: {outcome.error or f'{outcome.seconds:.0f} s'}")
 
-        scratch, setup = self.folder / "recipes", self.setup
-        with os_errors_for(self.folder, "written"):
-            scratch.mkdir(parents=True, exist_ok=True)
-        outcomes = TrainingPool(setup.jobs, setup.device, scratch, setup.deadline).run(trainings, show)
+        setup = self.setup
+        pool = TrainingPool(setup.jobs, setup.device, self.folder / "recipes", setup.deadline)
+        outcomes = pool.run(trainings, show)
         if broken := [outcome for outcome in outcomes if outcome.error]:
             raise RegardError(f"{broken[0].training.run}: {broken[0].error}")
 

@@ -7,6 +7,8 @@ import contextlib
 import json
 import os
 import platform
+import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +26,7 @@ from regard.device import device_name, pick_device
 from regard.errors import RegardError
 from regard.io.atomic import atomic_write
 from regard.io.files import DamagedFile, os_errors_for, read_json
+from regard.io.lock import lock_folder
 from regard.io.run_folder import LOG, RESULTS
 from regard.recipe import Recipe, dump_recipe
 from regard.reporting import Json
@@ -84,7 +87,7 @@ class OutOfTime(RegardError):
 class TrainingPool:
     """At most `jobs` processes at a time; those that run are stopped, and save, when the block ends early.
 
-    `deadline`: the time of `time.monotonic` at which they are.
+    Their recipes are files of `scratch` while they run. `deadline`: the time of `time.monotonic` at which they end.
     """
 
     def __init__(self, jobs: int, device: str, scratch: Path, deadline: float | None = None) -> None:
@@ -94,7 +97,10 @@ class TrainingPool:
 
     def run(self, trainings: Sequence[Training], done: Callable[[Outcome], None]) -> list[Outcome]:
         """Train what is not finished; `done` is called, in this thread, as each ends."""
-        with sigterm_interrupts(), ThreadPoolExecutor(self.jobs) as threads:
+        with os_errors_for(self.scratch, "written"):
+            self.scratch.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as stack, sigterm_interrupts(), ThreadPoolExecutor(self.jobs) as threads:
+            stack.callback(shutil.rmtree, self.scratch, True)
             futures = {threads.submit(self._train, each): n for n, each in enumerate(trainings)}
             outcomes: dict[int, Outcome] = {}
             try:
@@ -102,15 +108,12 @@ class TrainingPool:
                 for future in as_completed(futures, left):
                     outcomes[futures[future]] = future.result()
                     done(outcomes[futures[future]])
-            except TimeoutError:
+            except BaseException as error:
                 self._stop()
                 for future in futures:
                     future.cancel()
-                raise OutOfTime("the time is over; the same command goes on") from None
-            except BaseException:
-                self._stop()
-                for future in futures:
-                    future.cancel()
+                if isinstance(error, TimeoutError):
+                    raise OutOfTime("the time is over; the same command goes on") from None
                 raise
         return [outcomes[n] for n in range(len(trainings))]
 
@@ -121,11 +124,15 @@ class TrainingPool:
         config = self.scratch / f"{training.run.parent.name}-{training.run.name}.yaml"
         with atomic_write(config) as file:
             file.write(dump_recipe(training.recipe))
-        command = [sys.executable, "-m", "regard", "train", str(config), "--out", str(training.run), "--json"]
+        start = f"from {__name__} import train_beside_parent; train_beside_parent()"
+        command = [sys.executable, "-c", start, "train", str(config), "--out", str(training.run), "--json"]
         for plugin in training.recipe.plugins:
             command += ["--plugin", plugin]
+        _wait_until_free(training.run)
         with self._process([*command, "--device", self.device]) as process:
-            errors = process.communicate()[1] or ""
+            assert process.stderr is not None
+            errors = process.stderr.read()
+            process.wait()
         seconds = time.monotonic() - began
         if process.returncode == 0 and training.finished():
             return Outcome(training, "", seconds)
@@ -142,8 +149,9 @@ class TrainingPool:
             if self._stopped:
                 raise RegardError("stopped")
             process = subprocess.Popen(
-                command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
-            )
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                env=environment,
+            )  # fmt: skip
             self._running.add(process)
         try:
             yield process
@@ -157,6 +165,30 @@ class TrainingPool:
             for process in self._running:
                 with contextlib.suppress(OSError):
                     process.terminate()
+
+
+def train_beside_parent() -> None:
+    """`regard train` as a process that saves and ends with the one that started it, which holds its standard input."""
+
+    def watch() -> None:
+        while os.read(0, 1):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+    sys.argv[0] = "regard"
+    runpy.run_module("regard", run_name="__main__")
+
+
+def _wait_until_free(run: Path, seconds: int = 120) -> None:
+    """Until a training of a killed comparison has saved and left the folder."""
+    for _ in range(seconds):
+        if not (run / ".lock").exists():
+            return
+        with lock_folder(run, run / ".lock") as free:
+            if free:
+                return
+        time.sleep(1)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from regard.reporting import Json
 
 PAGE = files("regard.look") / "page"
 # of the script, in this order
-PARTS = ("words", "numbers", "views", "lens", "walk", "after", "route", "save", "pair", "look")
+PARTS = ("words", "numbers", "views", "lens", "patch", "walk", "after", "route", "save", "pair", "look")
 LANGUAGES = ("", "en", "zh")  # none: the browser's own
 START = """
 const data = JSON.parse(document.getElementById("data").textContent);

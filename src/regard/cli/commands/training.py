@@ -149,8 +149,10 @@ def compare(
     from regard.lab.compare import CompareOptions
 
     if sweep:
-        given = vary or arms
-        search_ranges(recipe, overrides or [], sweep, bool(given), out, trials, halving, metric, jobs, device, as_json)
+        of_verdicts = {"--vary": vary, "--arms": arms, "--seeds": seeds != 5, "--up-to": up_to, "--margin": margin,
+                       "--control": control != "steps", "--tune-rates": tune_rates, "--screen": screen}  # fmt: skip
+        given = [name for name, value in of_verdicts.items() if value]
+        search_ranges(recipe, overrides or [], sweep, given, out, trials, halving, metric, jobs, device, as_json)
         return
 
     options = CompareOptions(seeds, up_to, control, metric, margin, tune_rates, screen, jobs, device)

@@ -152,7 +152,7 @@ def print_results(results: list[ClaimResult]) -> None:
             setting = f" ({p.place})" if p.place else ""
             console.print(f"    {each.verdict:9}  ", style=colours.get(each.verdict, ""), end="", highlight=False)
             console.print(f"{p.sentence}{setting}", highlight=False, markup=False, soft_wrap=True)
-            found = f"predicted {p.inequality}, measured {each.interval.format()}"
+            found = f"predicted {p.inequality}, measured {each.measured}"
             console.print(f"               {found}", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -55,7 +55,7 @@ def search_ranges(
     base: str,
     overrides: list[str],
     ranges: list[str],
-    also_arms: bool,
+    given: list[str],
     out: Path | None,
     trials: int,
     halving: bool,
@@ -65,8 +65,8 @@ def search_ranges(
     as_json: bool,
 ) -> None:
     """`--sweep`: candidates on one seed, and the command that takes the verdict."""
-    if also_arms:
-        raise RegardError("--sweep searches, --vary and --arms compare; give one of them")
+    if given:
+        raise RegardError(f"--sweep searches on one seed and compares no arms; leave out {' and '.join(given)}")
     folder = out or Path("compare") / f"{Path(base).stem}-sweep"
     jobs = jobs or max(1, (os.cpu_count() or 1) // 2)
     name, found = sweep(base, ranges, folder, trials, halving, metric, jobs, device, overrides, warn)

@@ -14,6 +14,8 @@ from regard.look.attention import look
 from regard.look.html import page
 from regard.look.lens import logit_lens
 from regard.look.patching import patch_activations
+from regard.predict.chat import ChatPredictor
+from regard.predict.translation import Translator
 from regard.reporting import Json
 
 LISTED = 30  # patches that are printed; JSON has all
@@ -24,10 +26,8 @@ def intervene(options: LookOptions) -> None:
     text, other, target, trees = options.text, options.other, options.target, options.trees
     if lens and patch:
         raise RegardError("--lens reads one text, --patch two; give one of them")
-    if options.ablate or options.referent or options.png or (patch and output):
-        raise RegardError(
-            "--lens and --patch print what they find; leave out --ablate, --referent, --png, and with --patch --output"
-        )
+    if options.ablate or options.referent or options.png:
+        raise RegardError("--lens and --patch print or show what they find; leave out --ablate, --referent and --png")
     if patch and (text is None or other is None):
         raise RegardError("--patch takes two texts: what is put in comes from the first, and runs on the second")
     if lens and other is not None:
@@ -44,9 +44,12 @@ def intervene(options: LookOptions) -> None:
     else:
         data = patch_activations(predictor, text, str(other), patch, target, answer)
     if output is not None:
-        looked = look(predictor, text, target, trees=parents)
+        shown = text if lens else str(other)  # of a patch the run on the second text, with the target of both
+        if patch and isinstance(predictor, Translator | ChatPredictor):
+            target = data["output"]
+        looked = look(predictor, shown, target, trees=parents)
         with open_output(output) as file:
-            file.write(page({**looked, "lens": data}, options.language))
+            file.write(page({**looked, ("lens" if lens else "patch"): data}, options.language))
         warn(f"{output} shows it; open it in a browser")
     elif options.as_json:
         print(json.dumps(data, ensure_ascii=False))

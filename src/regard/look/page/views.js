@@ -1,6 +1,6 @@
 /* The frame and the views of weights: lines, map, heads, rollout. Heat maps are canvases; hovering moves marks over them
 and draws nothing anew. All text from data goes in as text nodes. */
-const VIEWS = {lines: "l", map: "m", heads: "h", rollout: "r", walk: "w", lens: "a"};
+const VIEWS = {lines: "l", map: "m", heads: "h", rollout: "r", walk: "w", lens: "a", patch: "p"};
 const LANGS = {en: "en", zh: "zh-CN"};
 const PLACES = {encoder: "e", decoder: "d", cross: "c"};
 const RAMPS = {light: [[255, 255, 255], [128, 165, 245], [16, 28, 105]], dark: [[20, 22, 28], [62, 98, 205], [232, 240, 255]]};
@@ -22,7 +22,7 @@ class Views {
     this.dark = matchMedia("(prefers-color-scheme: dark)");
     this.theme = this.dark.matches ? "dark" : "light";
     const names = data.places.map((place) => place.name);
-    this.at = {place: Math.max(0, names.indexOf("encoder")), layer: 0, head: 0, query: -1, key: -1, view: data.lens ? "lens" : "lines"};
+    this.at = {place: Math.max(0, names.indexOf("encoder")), layer: 0, head: 0, query: -1, key: -1, view: ["lens", "patch"].find((view) => data[view]) ?? "lines"};
     this.touch = matchMedia("(hover: none)").matches;
     this.step = -1; // of the guided route
     this.saver = options.saver ?? (savable(options) && (() => save(this, this.data, options)));
@@ -53,7 +53,7 @@ class Views {
   }
 
   get words() { return WORDS[this.language]; }
-  get views() { return Object.keys(VIEWS).filter((view) => view !== "lens" || this.data.lens); }
+  get views() { return Object.keys(VIEWS).filter((view) => !["lens", "patch"].includes(view) || this.data[view]); }
   get place() { return this.data.places[this.at.place]; }
 
   /* The weights of a head: at(i, j) is a number, or null where it is hidden. */
@@ -178,7 +178,7 @@ class Views {
       const option = (_, n) => el("option", {value: n}, `${n + 1} ${this.words.of} ${count}`);
       if (select.length !== count) select.replaceChildren(...Array.from({length: count}, option));
       select.value = at[name];
-      select.disabled = at.view === "lens" || (name === "head" && at.view === "rollout");
+      select.disabled = ["lens", "patch"].includes(at.view) || (name === "head" && at.view === "rollout");
     }
     this.bar.querySelector("[data-do=ablate]")?.setAttribute("aria-pressed", this.isOff(at.head));
     if (this.drawn === "heads" && at.view === "heads" && !("place" in change)) this.mark();

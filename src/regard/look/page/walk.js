@@ -1,12 +1,15 @@
 /* The walk: one query through one head, in numbers that the page computes from the data. */
-/* From each heading to the next: the steps, side by side where there is room for two. */
-function blocks(...nodes) {
+const CLAIMS = {w2: "C6 C7 C14", w3: "C11", w4: "C4 C5 C23", w6: "C10 C21 C24", w7: "C12 C13", w8: "C9"}; // of the lab, by step
+
+/* From each heading to the next: the steps, side by side where there is room for two; each with the claims that it shows. */
+function blocks(t, ...nodes) {
   const steps = [];
   for (const node of nodes.flat(Infinity).filter(Boolean)) node.nodeName === "H3" ? steps.push([node]) : steps.at(-1).push(node);
-  return steps.map((step) => el("section", {}, step));
+  const claims = ([head]) => CLAIMS[Object.keys(CLAIMS).find((step) => head.textContent.endsWith(` · ${t[step]}`))];
+  return steps.map((step) => el("section", {}, step, claims(step) && para(fill(t.claims, {c: claims(step)}), "soft")));
 }
 
-class Walk extends Lens {
+class Walk extends Patches {
   // --- walk --------------------------------------------------------------------------------------------------------
 
   walk(same) {
@@ -25,7 +28,7 @@ class Walk extends Lens {
     this.shown = {query: i, key: j}; // what keys go on from, though nobody may have chosen it
     const chip = (text, n) => el("button", {type: "button", dir: "auto", tabindex: n === i ? "0" : "-1",
       "aria-pressed": String(n === i), onclick: () => this.set({query: n, key: -1})}, word(text));
-    const made = el("div", {class: "steps"}, blocks(el("h3", {}, `1 · ${t.w1}`), para(t.w1a), el("div", {class: "chips"}, place.queries.map(chip)),
+    const made = el("div", {class: "steps"}, blocks(t, el("h3", {}, `1 · ${t.w1}`), para(t.w1a), el("div", {class: "chips"}, place.queries.map(chip)),
       place.name !== "encoder" && para(fill(t.w1b, this.around(i)), "soft"),
       this.entering(i, layer), this.vectors(layer, found, j), this.weighing(i, layer, found, hidden, j),
       this.summing(layer, found, j), this.after(i, layer, found)));

@@ -2,6 +2,17 @@
 const TEXTS = {
   lines: ["Lines", "连线"], map: ["Map", "热图"], heads: ["Heads", "各头"], rollout: ["Rollout", "累积"],
   walk: ["Walk", "演算"], lens: ["After layers", "各层之后"], layer: ["Layer", "层"], head: ["Head", "头"], encoder: ["Encoder", "编码器"],
+  claims: ["Is it true, what is said of this step? regard lab run {c}", "关于这一步的说法对吗？regard lab run {c}"],
+  patch: ["Patches", "替换"], patchHint: ["Point at a number to see what the second text says then.", "指向一个数，可看到此时第二段文本的输出。"],
+  patchSaid: ["“{t}”: at {w} the model says {a}, with a probability of {p}.", "“{t}”：在 {w} 处，模型输出 {a}，概率为 {p}。"],
+  patchOther: ["“{t}”: there {a} has a probability of {p}, and the model says {o}.", "“{t}”：该处 {a} 的概率为 {p}，模型输出 {o}。"],
+  patchTold: ["{n}: {r} recovered, probability {p}; the model says {a}", "{n}：恢复 {r}，概率 {p}；模型输出 {a}"],
+  patchAlone: ["{w} of the second text stands for nothing in the first, and stays as it is.", "第二段文本的 {w} 在第一段中没有对应，保持原样。"],
+  patchLayer: ["whole layers", "整层"], patchHead: ["heads", "各头"], patchToken: ["layers, at one token", "各层，在一个词元处"],
+  patchNote: [
+    "The output of a part (a head, a layer, a layer at one token) for the first text is put into the run on the second. The percentage says how much of the difference of the answer's log-probability comes back: at 100% this part alone carries what the texts differ in.",
+    "把某一部分（一个头、一层，或一层在某个词元处）对第一段文本的输出放入第二段文本的计算中。百分数表示答案的对数概率之差恢复了多少：100% 说明仅这一部分就承载了两段文本的差别。",
+  ],
   decoder: ["Decoder", "解码器"], cross: ["Cross", "交叉"], places: ["Attention", "注意力"],
   views: ["View", "视图"], encoderTitle: ["words of the source attend to each other", "源文的词互相关注"],
   decoderTitle: ["each word attends to those before it", "每个词关注它之前的词"],

@@ -30,11 +30,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C25",
     title="Both directions",
     sentence="Recurrent encoders that read both ways are better than those that read one way.",
     source="notes 003; Bahdanau 2014, 3.2",
-    kind="screen",
     predictions=(at_least("gain", "loss of a word, one way less both ways, in nats", 0.02),),
     measure=measure,
     seconds=10.0,

@@ -56,11 +56,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C20",
     title="Subwords",
     sentence="Subwords are better than words and than characters.",
     source="notes 000 and 001; Sennrich 2016",
-    kind="screen",
     predictions=(
         at_least("words", "loss of a character with words less that with subwords", 0.01, "words"),
         at_least("characters", "loss of a character with characters less that with subwords", 0.01, "characters"),
@@ -75,7 +73,7 @@ CLAIM = Claim(
     faults={"characters for all": "all three read characters"},
     on_text=TextExperiment(
         "multi30k-en-de",
-        {kind: (f"text={{kind: {kind}{', size: 10000' if kind == 'bpe' else ''}, moses: true, lower: true}}",)
+        {kind: (f"text={{kind: {kind}{', size: 10000' if kind != 'char' else ''}, moses: true, lower: true}}",)
          for kind in ("bpe", "word", "char")},
         (
             at_least("bpe less word", "chrF, subwords less words", 0.5, "words"),

@@ -33,11 +33,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C29",
     title="Heads of cross-attention",
     sentence="Heads help cross-attention more than self-attention, and more than four gain nothing.",
     source="notes 000; Michel 2019",
-    kind="screen",
     predictions=(
         at_least("cross less self", "what one head in place of four costs in cross-attention, less what it costs in "
                  "self-attention, in nats a word", 0.01),

@@ -95,11 +95,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C27",
     title="Masked against left-to-right",
     sentence="A masked language model learns more slowly than a left-to-right one; deep bidirectionality matters.",
     source="notes 003; Devlin 2019, 5.1 and C.1",
-    kind="screen",
     predictions=(
         at_least("slower", "share of its way down that the loss has gone after a quarter of the steps, next words less "
                  "masked", 0.05),

@@ -28,12 +28,10 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C18",
     title="80/10/10",
     sentence="Replacing 80% by [MASK], 10% by other words and 10% by nothing removes the mismatch with text that has "
     "no [MASK].",
     source="notes 003; Devlin 2019, 3.1 and C.2",
-    kind="screen",
     predictions=(
         at_least("words", "share of unmasked words that the model names, 80/10/10 less 100/0/0", 0.1),
         at_least("trees", "accuracy of a linear map from frozen states to where a word's head stands, likewise", 0.01),

@@ -54,11 +54,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C23",
     title="One head looks at itself",
     sentence="One head looks too much at its own place; several do not, and W^O weighs them.",
     source="notes 001",
-    kind="screen",
     predictions=(
         at_least("own", "weight on one's own place with one head less that with four", 0.05),
         at_least("norms", "rank correlation of the norm of a head's part of W^O and the cost of its ablation", 0.3),

@@ -98,11 +98,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C19",
     title="What 'it' attends to",
     sentence="'it' attends to what it refers to.",
     source="notes 000 and 002; Uszkoreit 2017",
-    kind="screen",
     predictions=(
         at_least("encoder", "weight from 'it' on a noun where it is the referent, less where the other is, best head "
                  "of the encoder", 0.1, "encoder"),

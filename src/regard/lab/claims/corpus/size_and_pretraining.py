@@ -66,11 +66,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C28",
     title="Size helps small tasks",
     sentence="With pretraining, larger models help tasks with few examples.",
     source="notes 003; Devlin 2019, 5.2",
-    kind="screen",
     predictions=(
         at_least("size", "accuracy of a pretrained model of 64 less one of 16", 0.03),
         at_least("pretraining", "accuracy of the model of 64, pretrained less from scratch", 0.05),

@@ -4,6 +4,7 @@ The trees are those of the embedded corpus, or of a CoNLL-U file: its first four
 alone, the next tenth chooses heads and distances, the last measures them.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,8 +55,8 @@ def trees_of(path: Path) -> Treebank:
         raise RegardError(f"{path}: {len(sentences)} sentences of at most {LONGEST} words; {FEWEST} are needed")
     tenth = len(sentences) // 10
     train, valid, test = sentences[: -2 * tenth], sentences[-2 * tenth : -tenth], sentences[-tenth:]
-    seen = [word.lower() for words, _ in train for word in words]
-    known = {word: REST + n for n, word in enumerate(sorted({word for word in seen if seen.count(word) > 1}))}
+    seen = Counter(word.lower() for words, _ in train for word in words)
+    known = {word: REST + n for n, word in enumerate(sorted(word for word, count in seen.items() if count > 1))}
 
     def side(part: list[tuple[list[str], list[int]]]) -> Side:
         ids = [[known.get(word.lower(), UNKNOWN) for word in words] for words, _ in part]
@@ -108,11 +109,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C26",
     title="Syntax in heads",
     sentence="Self-attention finds syntax.",
     source="notes 003; Clark 2019; Voita 2019",
-    kind="screen",
     predictions=(
         at_least("gain", "share of words whose head in the tree is where the best attention head looks most, less the "
                  "same of the best fixed distance", 0.05),

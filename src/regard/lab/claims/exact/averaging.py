@@ -40,11 +40,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C9",
     title="What averages, and what prevents it",
     sentence="Without the feed-forward layer, stacked attention only averages again.",
     source="notes 000 (“It’s all just weighted averages”)",
-    kind="exact",
     predictions=(
         at_most("attention alone", f"what is left of the words' differences after {DEPTH} layers, no residual", 0.05,
                 "without residual"),

@@ -39,11 +39,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C2",
     title="Attention against recurrence",
     sentence="Self-attention is faster than recurrence when the sentence is shorter than the vectors, n < d.",
     source="the notes; Vaswani 2017, section 4",
-    kind="exact",
     predictions=tuple(
         at_most(f"{n}, {name}", f"time of self-attention as a share of {article} {name}'s, {n} words", 1, name)
         for article, name in (("an", "LSTM"), ("a", "GRU"))

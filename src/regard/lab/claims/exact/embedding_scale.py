@@ -32,11 +32,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C14",
     title="√d on embeddings",
     sentence="Multiplying word vectors by √d brings them to the size of the positions.",
     source="notes 001; Vaswani 2017, 3.4",
-    kind="exact",
     predictions=tuple(
         prediction
         for init, words in INITS.items()

@@ -42,11 +42,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C15",
     title="The future mask",
     sentence="The mask hides the future, so all positions of a sentence can be learned in one pass.",
     source="notes 000, 001; Vaswani 2017, 3.2.3",
-    kind="exact",
     predictions=(
         exactly("leak", "derivative of an output by any later input: exactly nothing", 0),
         at_most("difference", "difference of one pass and of reading word by word: rounding (float64)", 1e-12),

@@ -30,11 +30,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C21",
     title="Heads and time",
     sentence="More heads do not raise the time: each is smaller by as much.",
     source="notes 001",
-    kind="exact",
     predictions=(
         exactly("products", "most products of any number of heads as a multiple of the fewest", 1, "counted"),
         *(at_most(f"time {n}", f"time of 8 heads as a multiple of one, {n} words", 1.25, f"{n} words")

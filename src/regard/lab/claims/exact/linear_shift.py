@@ -26,11 +26,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C7",
     title="Moving a position is linear",
     sentence="PE(p + k) is a linear function of PE(p), the same for every p.",
     source="the notes; Vaswani 2017, 3.5",
-    kind="exact",
     predictions=(
         at_most("sinusoidal", "what the best matrix leaves of PE(p + k), k = 1 to 64: nothing but rounding", 1e-10),
         at_least("table", "the same for a table of random vectors", 0.1, control=True),

@@ -41,11 +41,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C6",
     title="Order",
     sentence="Attention alone ignores the order of words; positions repair that.",
     source="notes 000; Vaswani 2017, 3.5",
-    kind="exact",
     predictions=(
         at_most("encoder, none", "change of an encoder without positions when words are moved: rounding", 1e-12),
         at_least("encoder, sinusoidal", "the same with sinusoidal positions", 0.05),

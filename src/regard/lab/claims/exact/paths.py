@@ -58,11 +58,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C3",
     title="Paths between words",
     sentence="Two words n apart meet after O(1) layers of self-attention, O(n) recurrent steps, O(n/k) windows of k.",
     source="notes 000, 004; Vaswani 2017, table 1",
-    kind="exact",
     predictions=(
         exactly("attention", "layers of self-attention until the first word reaches the last", 1),
         exactly("recurrent", "recurrent steps beyond n − 1", 0),

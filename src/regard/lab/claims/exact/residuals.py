@@ -38,11 +38,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 FRESH, TRAINING = "gradients of fresh weights", "a training"
 
 CLAIM = Claim(
-    id="C12",
     title="Residual connections",
     sentence="Residual connections make deep stacks easy to train.",
     source="the notes; Vaswani 2017, 3.1",
-    kind="exact",
     predictions=(
         at_most("none", "gradient of the first layer of 24, against that of a stack of 2, no residual", 0.01, FRESH),
         PredictedRange("pre_norm", "the same with a residual, norm first", 0.2, 5, FRESH),

@@ -48,11 +48,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C4",
     title="Why 1/√d_k",
     sentence="For large d_k the products grow, and the softmax has hardly a slope; dividing by √d_k repairs it.",
     source="notes 001, 004; Vaswani 2017, 3.2.1",
-    kind="exact",
     predictions=(
         PredictedRange("variance", "variance of q·k as a multiple of d_k, at d_k = 1,024", 0.98, 1.02),
         PredictedRange("scaled variance", "variance of q·k/√d_k at d_k = 1,024", 0.98, 1.02),

@@ -41,12 +41,10 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C5",
     title="Dot and additive scores",
     sentence="Dot and additive scores are alike for small heads; for large ones additive wins unless the dot product "
     "is scaled; dot is faster.",
     source="notes 002; Vaswani 2017, 3.2.1; Britz 2017",
-    kind="screen",
     predictions=(
         within("small", "accuracy of dot less additive at d_k = 32", 0.1),
         at_least("large", "accuracy of additive less dot, unscaled, at d_k = 1,024", 0.1),

@@ -35,11 +35,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C22",
     title="Learned positions need much text",
     sentence="Learned positions need a large corpus; for a small one sines are better.",
     source="notes 001",
-    kind="screen",
     predictions=(
         at_least("small", "accuracy of sines less learned, from 32 sentences", 0.05),
         within("large", "the same from 2,048 sentences", 0.05),

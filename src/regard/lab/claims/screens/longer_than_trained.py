@@ -44,12 +44,10 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C8",
     title="Sines against learned positions",
     sentence="Sinusoidal and learned positions are as good as each other; learned ones end where training ended, and "
     "sinusoidal ones do not really go further.",
     source="notes 001, 004; Vaswani 2017, table 3 (E)",
-    kind="screen",
     predictions=(
         within("difference", "accuracy at the trained length, sinusoidal less learned", 0.05),
         at_most("learned beyond", f"accuracy of learned ones at places beyond {TRAINED}", 0.5),

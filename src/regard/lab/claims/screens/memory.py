@@ -48,11 +48,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C16",
     title="Memory",
     sentence="The memory of a recurrent network is short, that of attention is not.",
     source="notes 002",
-    kind="screen",
     predictions=(
         at_least("attention", f"recall over {FAR} words by attention", 0.9),
         at_least("LSTM near", f"recall over {NEAR} words by the LSTM", 0.9, control=True),

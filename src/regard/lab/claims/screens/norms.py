@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, at_least
-from regard.lab.tiny import TinyEncoder, learned
+from regard.lab.corpus import WordEncoder
+from regard.lab.tiny import learned
 
 ENTRIES, LONGEST, STEPS, BATCH = 12, 16, 300, 4
 
@@ -19,17 +20,10 @@ def sentences(rows: int) -> tuple[Tensor, Tensor]:
     return ids, labels.masked_fill(ids == 0, -100)
 
 
-class Padded(TinyEncoder):
-    """The encoder with its padding masked."""
-
-    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        return super().forward(ids, ids != 0)
-
-
 def measure(seed: int, setup: Setup) -> Measurement:
     test = sentences(64)
     models = {
-        name: learned(seed, lambda: Padded(ENTRIES, layers=2, norm="layer" if setup.fault else name),  # noqa: B023
+        name: learned(seed, lambda: WordEncoder(ENTRIES, layers=2, norm="layer" if setup.fault else name),  # noqa: B023
                       lambda: sentences(BATCH), STEPS, 3e-3)
         for name in ("layer", "batch", "none")
     }  # fmt: skip
@@ -39,11 +33,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C13",
     title="LayerNorm for text",
     sentence="For text LayerNorm is better than BatchNorm, since lengths differ and batches are small.",
     source="notes 001",
-    kind="screen",
     predictions=(at_least("gain", "accuracy with LayerNorm less that with BatchNorm, batches of 4", 0.05),),
     measure=measure,
     seconds=3.5,

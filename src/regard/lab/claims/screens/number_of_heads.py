@@ -45,11 +45,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C10",
     title="How many heads",
     sentence="Neither too few heads are good nor too many.",
     source="notes 000; Vaswani 2017, table 3, rows A",
-    kind="screen",
     predictions=(
         at_least("too few", "share of words recalled by 4 or 8 heads less that by one", 0.1),
         at_least("too many", "the same less that by 32 heads of one number each", 0.05),

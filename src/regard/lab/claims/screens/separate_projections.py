@@ -30,11 +30,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C11",
     title="Separate queries and keys",
     sentence="Queries and keys need matrices of their own: one for both makes every relation symmetric.",
     source="the notes",
-    kind="screen",
     predictions=tuple(
         prediction
         for place in ("line", "circle")

@@ -54,11 +54,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C17",
     title="Sparse attention keeps quality",
     sentence="Linformer and BigBird keep the quality of full attention at a lower cost.",
     source="notes 002; Wang 2020; Zaheer 2020",
-    kind="screen",
     predictions=(
         at_most("bigbird", "accuracy of full attention less BigBird's", 0.05, "BigBird"),
         at_most("cost", "pairs of positions that BigBird sees, of all", 0.5, "BigBird"),

@@ -38,11 +38,9 @@ def measure(seed: int, setup: Setup) -> Measurement:
 
 
 CLAIM = Claim(
-    id="C24",
     title="One head for two words",
     sentence="A head that attends to several words averages them, and so blurs them.",
     source="notes 004; Vaswani 2017, 3.2.2",
-    kind="screen",
     predictions=(
         at_least("gain", "share of pairs named right by two heads less that by one", 0.1),
         at_least("two", "share of pairs named right by two heads", 0.9, control=True),
