@@ -13,7 +13,6 @@ import asyncio
 import json
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -21,10 +20,7 @@ from typing import NamedTuple
 
 import psutil
 from common import arguments, write_json
-from serving import Client, closed, part
-
-from regard.data.config import Corpus
-from regard.data.readers import read_corpus
+from serving import Client, closed, embedded_sources, own_and_serve_options, part, serving
 
 REASONS = ("busy", "worker_died", "connections", "timeout")  # codes of refusals
 KEPT = 30.0  # seconds that a connection is kept for another request: less than the server keeps it
@@ -126,21 +122,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    cut = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)  # what follows is for `regard serve`
-    options = parser().parse_args(sys.argv[1:cut])
-    lines = [record.fields[0] for record in read_corpus(Corpus(set="embedded:test"), languages=("en", "de"))]
-    command = [sys.executable, "-m", "regard", "serve", options.run, "--port", "0", "--workers", str(options.workers)]
-    server = subprocess.Popen([*command, *sys.argv[cut + 1 :]], stderr=subprocess.PIPE, text=True)
-    try:
-        assert server.stderr
-        ready = next(event for event in map(json.loads, server.stderr) if event["event"] == "ready")
-        log = subprocess.Popen(["grep", "-v", '"request"'], stdin=server.stderr, stdout=sys.stderr)
-        port = int(ready["address"].rpartition(":")[2])
-        figures = asyncio.run(measure(port, options, lines, psutil.Process(server.pid)))
-    finally:
-        server.terminate()
-        server.wait(60)
-    log.wait(10)
+    options, others = own_and_serve_options(parser())
+    without_requests = ["grep", "-v", '"request"']
+    with serving(options.run, without_requests, "--workers", str(options.workers), *others) as (process, port):
+        figures = asyncio.run(measure(port, options, embedded_sources(), process))
     print(table(figures))
     write_json(options.json, figures)
     sys.exit(figures["lost"] > 0)

@@ -1,16 +1,18 @@
 """What the ways with long texts gain: leads from many passages, answers far into a text, a memory beside windows.
 
     python benchmarks/long_tasks.py leads [seed=1 …] --arm t-dmca --length 2000 --choose extract --out FOLDER
+    python benchmarks/long_tasks.py language-model [seed=1 …] --arm t-dmca --out FOLDER
     python benchmarks/long_tasks.py answers [seed=1 …] --arm bigbird --init runs/minilm --out FOLDER
     python benchmarks/long_tasks.py memory [seed=1 …] --out FOLDER
 
 Each trains a model (a finished run in FOLDER is read, a stopped one goes on) and measures it; KEY=VALUE change the
-recipe, as `training.steps=20` for a try in small. `leads`: 20,000 tokens of passages are drawn for each
-article of WikiText-2, of which --length are read, the first or the extracted ones; −log p of a token of the lead, with
-the interval of 1,000 bootstrap samples of articles, and beside --against FILE (a --json of another arm) that of the
-difference. `answers`: paragraphs of SQuAD's articles joined, questions whose answer begins after the 512th word; the
-arm `short` reads 512 pieces and every way of `long` is tried, the others read --length pieces at once. `memory`: a
-Transformer-XL on WikiText-2 reads segments with its memory, the same model without, and in windows that slide by 8.
+recipe, as `training.steps=20` for a try in small. `leads`: 20,000 tokens of passages are drawn for each article of
+WikiText-2, of which --length are read, the first or the extracted ones; −log p of a token of the lead, with the
+interval of 1,000 bootstrap samples of articles, and beside --against FILE (a --json of another arm) that of the
+difference; --init begins from what `language-model` trained of WikiText-2 and stories for t-d or t-dmca. `answers`:
+paragraphs of SQuAD's articles joined, questions whose answer begins after the 512th word; the arm `short` reads 512
+pieces and every way of `long` is tried, the others read --length pieces at once. `memory`: a Transformer-XL on
+WikiText-2 reads segments with its memory, the same model without, and in windows that slide by 8.
 """
 
 import argparse
@@ -41,6 +43,10 @@ MEMORY = [
     "training={steps: 8000, tokens_per_batch: 4096, clip: 0.25, precision: bf16, schedule: {kind: cosine, peak: 5e-4, "
     "warmup: 400}, validation: {every: 2000}, checkpoints: {every: 2000, keep: 1}}",
 ]
+PRETRAINING = (
+    "training={steps: 4000, tokens_per_batch: 16384, clip: 1.0, precision: bf16, schedule: {kind: cosine, peak: 1e-3, "
+    "warmup: 400}, validation: {every: 1000}, checkpoints: {every: 1000, keep: 1}}"
+)
 Row = dict[str, Any]
 
 
@@ -61,7 +67,8 @@ def leads(options: argparse.Namespace) -> Row:
 
     keys = [f"task.leads.tokens={max(DRAWN, options.length)}", f"task.long={CHOOSE[options.choose]}"]
     keys += [f"data.filters.max_length={options.length}", f"training.tokens_per_batch={max(8192, 2 * options.length)}"]
-    keys += ["decoding={kind: greedy, max_ratio: 0.0, max_extra: 50}", *options.keys]
+    keys += ["decoding={kind: greedy, max_ratio: 0.0, max_extra: 50}"]
+    keys += [f"training.init={options.init}", *options.keys] if options.init else options.keys
     trained = train_recipe(ARMS[options.arm], keys, options.out, options.device, test=False)
     translator: Any = regard.load(options.out, options.device)
     pairs = held_out_pairs(translator, translator.recipe.data.valid)
@@ -79,6 +86,26 @@ def leads(options: argparse.Namespace) -> Row:
         print("less {arm} at {length:,}, {choose}: ".format(**other) + "{:+.3f} ({:+.3f} … {:+.3f})".format(
             *found["difference"]))  # fmt: skip
     return found
+
+
+def language_model(options: argparse.Namespace) -> Row:
+    """The decoder of an arm, as a language model."""
+    from regard import config
+    from regard import recipe as recipes
+
+    recipe = recipes.load_recipe(ARMS[options.arm])
+    model = config.to_plain(recipe.model)
+    if model["kind"] != "decoder_only":
+        raise SystemExit(f"long_tasks.py: {options.arm} has an encoder, and no language model to begin with")
+    del model["source_weight"]
+    model["kind"] = "lm"
+    keys = ["task={kind: lm, documents: file, boundaries: marked, length: 1024}", f"model={json.dumps(model)}"]
+    keys += [f"text={json.dumps(config.to_plain(recipe.text))}", "data.train=[wikitext-2:train, stories:train]"]
+    keys += [PRETRAINING, *options.keys]
+    trained = train_recipe("wikitext2-lm", keys, options.out, options.device, test=False)
+    measured = trained["valid"]["metrics"]["perplexity"]["value"]
+    print(f"{options.arm} as a language model: perplexity {measured:.2f}")
+    return {"arm": options.arm, "perplexity": measured, "minutes": trained["seconds"] / 60}
 
 
 # --- answers -------------------------------------------------------------------------------------------------------
@@ -121,10 +148,11 @@ def answers(options: argparse.Namespace) -> Row:
 
     data = options.out.with_name(options.out.name + "-data")
     write_joined(data, round(0.7 * options.length))  # about 1.3 pieces a word
-    keys = [f"training.init={options.init}", "task.long=truncate"]
+    keys = [f"training.init={options.init or 'runs/minilm'}"]
     if options.arm == "short":
-        keys = [f"training.init={options.init}", "task.length=512"]
+        keys.append("task.length=512")
     else:
+        keys.append("task.long=truncate")
         keys += [f"task.length={options.length}", f"model.position={{kind: learned, length: {options.length}}}"]
         keys += [f"data.train={data}/train.json", f"data.valid={data}/valid.json", "task.batch=8"]
         keys += [key.format(length=options.length) for key in LONG_ARMS[options.arm]]
@@ -172,7 +200,12 @@ def memory(options: argparse.Namespace) -> Row:
 
 # --- the command ---------------------------------------------------------------------------------------------------
 
-WHAT: dict[str, Callable[[argparse.Namespace], Row]] = {"leads": leads, "answers": answers, "memory": memory}
+WHAT: dict[str, Callable[[argparse.Namespace], Row]] = {
+    "leads": leads,
+    "language-model": language_model,
+    "answers": answers,
+    "memory": memory,
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -184,7 +217,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--length", type=int, default=2000, help="tokens that are read")
     parser.add_argument("--choose", choices=CHOOSE, default="truncate", help="leads: which of the passages are read")
     parser.add_argument("--against", type=Path, metavar="FILE", help="leads: what another arm wrote with --json")
-    parser.add_argument("--init", default="runs/minilm", help="answers: the BERT to begin with")
+    parser.add_argument("--init", help="the run to begin with; answers: runs/minilm unless given")
     parser.add_argument("--questions", type=int, default=0, help="answers: only so many")
     parser.add_argument("--device", default="auto")
     return parser
@@ -192,7 +225,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     options = parser().parse_args()
-    arms = {"leads": ARMS, "answers": LONG_ARMS}.get(options.what)
+    arms = {"leads": ARMS, "language-model": ARMS, "answers": LONG_ARMS}.get(options.what)
     if arms is not None and options.arm not in arms:
         raise SystemExit(f"long_tasks.py: --arm is {options.arm!r}; write {', '.join(arms)}")
     print(hardware(), flush=True)

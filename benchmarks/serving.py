@@ -19,6 +19,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -109,6 +111,33 @@ async def arriving(port: int, rate: float, seconds: float, lines: list[str]) -> 
         tasks.append(asyncio.create_task(one(due)))
     await asyncio.gather(*tasks)
     return taken, statuses
+
+
+@contextmanager
+def serving(run: str, log_filter: list[str], *options: str) -> Iterator[tuple[psutil.Process, int]]:
+    """`regard serve` on a port of its own: process and port; the filter passes on what it logs, or nothing."""
+    command = [sys.executable, "-m", "regard", "serve", run, "--port", "0", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr
+            ready = next(event for event in map(json.loads, server.stderr) if event["event"] == "ready")
+            log = subprocess.Popen(log_filter, stdin=server.stderr, stdout=sys.stderr)
+            yield psutil.Process(server.pid), int(ready["address"].rpartition(":")[2])
+        finally:
+            server.terminate()
+            server.wait(60)
+    log.wait(10)
+
+
+def own_and_serve_options(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, list[str]]:
+    """What the command line says, and behind `--` what is for `regard serve`."""
+    cut = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    return parser.parse_args(sys.argv[1:cut]), sys.argv[cut + 1 :]
+
+
+def embedded_sources() -> list[str]:
+    """The sources of the embedded test set."""
+    return [record.fields[0] for record in read_corpus(Corpus(set="embedded:test"), languages=("en", "de"))]
 
 
 def part(values: list[float], share: float) -> float:
@@ -206,26 +235,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    cut = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)  # what follows is for `regard serve`
-    given = parser().parse_args(sys.argv[1:cut])
-    lines = [record.fields[0] for record in read_corpus(Corpus(set="embedded:test"), languages=("en", "de"))]
+    given, others = own_and_serve_options(parser())
+    lines = embedded_sources()
     given.file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    command = [sys.executable, "-m", "regard", "serve", given.run, "--port", "0", "--engine", given.engine]
-    server = subprocess.Popen([*command, *sys.argv[cut + 1 :]], stderr=subprocess.PIPE, text=True)
-    try:
-        assert server.stderr
-        ready = next(event for event in map(json.loads, server.stderr) if event["event"] == "ready")
-        address = ready["address"]
-        log = subprocess.Popen(["cat"], stdin=server.stderr, stdout=subprocess.DEVNULL)  # nobody reads on
-        process, port = psutil.Process(server.pid), int(address.rpartition(":")[2])
-        if given.soak:
-            asyncio.run(soak(port, given.soak, lines, process))
-        else:
-            asyncio.run(measure(port, given, lines, process))
-    finally:
-        server.terminate()
-        server.wait(30)
-        log.terminate()
+    silent = ["sed", "d"]  # reads all of the log, and writes nothing
+    with serving(given.run, silent, "--engine", given.engine, *others) as (process, port):
+        asyncio.run(soak(port, given.soak, lines, process) if given.soak else measure(port, given, lines, process))
 
 
 if __name__ == "__main__":

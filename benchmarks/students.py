@@ -2,8 +2,8 @@
 
 The teacher translates its own training data, or --data, once; each student (`regard distil`) learns from that and from
 the true text. Rows: the teacher, in our int8 and by CTranslate2 where they are there; each student, as trained, in 8
-bits, in our int8, and by CTranslate2 if that knows its decoder; the teacher with each student as a draft, where
-there is a speculative search. What was done is kept in --out.
+bits, in our int8, and by CTranslate2 if that knows its decoder; the teacher with each student as a draft, if that
+can be one. What was done is kept in --out.
 
     python benchmarks/students.py runs/tatoeba [--students deep-shallow ssru] [--set training.steps=500] [--json FILE]
 """
@@ -13,15 +13,12 @@ import argparse
 import shutil
 import statistics
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from common import arguments, hardware, write_json
 
 from regard.api import load
-from regard.config import choices
-from regard.decoding import DecodingConfig
-from regard.distil.measure import Form, MeasuredRow, forms_of, measure_translator
+from regard.distil.measure import Form, MeasuredRow, drafted, forms_of, measure_translator
 from regard.distil.pipeline import DistillationOptions, run_distillation
 from regard.distil.student import PRESETS
 from regard.distil.translations import TranslationChoices
@@ -32,29 +29,22 @@ SPEEDS = ("sentences_per_second", "milliseconds")
 SHARED = ("plan.json", "translations")  # what all students of a teacher learn from
 
 
-def drafts(teacher: Path, students: dict[str, Path]) -> Iterator[tuple[Form, DecodingConfig]]:
-    """The teacher's greedy words, guessed by each student and checked by it, where there is such a search."""
-    speculative = choices("decoding").get("speculative")
-    for name, run in students.items() if speculative else ():
-        yield Form(f"teacher, draft {name}", teacher, load), speculative(draft=str(run.absolute()))
-
-
-def measure(forms: list[tuple[Form, DecodingConfig | None]], options: argparse.Namespace) -> list[MeasuredRow]:
+def measure(forms: list[Form], options: argparse.Namespace) -> list[MeasuredRow]:
     """All forms take turns, so that what else the machine does meets all of them; medians of the rounds."""
     found: dict[str, list[MeasuredRow]] = {}
-    loaded = [(form, form.loader(form.folder, options.device), search) for form, search in forms]
+    loaded = [(form, form.loader(form.folder, options.device)) for form in forms]
     data = loaded[0][1].recipe.data
     pairs = read_pairs(data.test or data.valid, loaded[0][1].languages)[: options.lines]
     for _ in range(options.rounds):
-        for form, translator, search in loaded:
+        for form, translator in loaded:
             try:
-                draft = Form("draft", Path(vars(search)["draft"]), load).megabytes() if search else 0.0
-                row = measure_translator(form.name, translator, pairs, form.megabytes() + draft, decoding=search)
-                found.setdefault(form.name, []).append(row)
+                found.setdefault(form.name, []).append(measure_translator(form, translator, pairs))
             except RegardError as error:  # a recurrence as a draft: it cannot take back what it read
                 print(f"{form.name}: {error}", file=sys.stderr)
     return [
-        {**rows[0], **{key: statistics.median(row[key] for row in rows) for key in SPEEDS}} for rows in found.values()
+        {**rows[0], **{key: statistics.median(row[key] for row in rows) for key in SPEEDS}}
+        for rows in found.values()
+        if rows
     ]
 
 
@@ -92,12 +82,13 @@ def main() -> None:
     runs = {Path(student).stem: options.out / Path(student).stem for student in options.students}
     for student, out in zip(options.students, runs.values(), strict=True):
         teach(options, student, out, next(iter(runs.values())))
-    forms: list[tuple[Form, DecodingConfig | None]] = [(f, None) for f in forms_of("teacher", options.teacher, notes)]
-    forms += drafts(options.teacher, {name: out / "student" for name, out in runs.items()})
+    forms = list(forms_of("teacher", options.teacher, options.device, notes))
+    forms += [drafted(name, options.teacher, out / "student") for name, out in runs.items()]
     for name, out in runs.items():
-        students = [*forms_of(name, out / "student", notes), Form(f"{name}, 8 bits", out / "student-int8", load)]
-        forms += [(form, None) for form in students]
+        forms += forms_of(name, out / "student", options.device, notes)
+        forms.append(Form(f"{name}, 8 bits", out / "student-int8", load))
     rows = measure(forms, options)
+    print(*dict.fromkeys(notes), sep="\n", file=sys.stderr)
     print(f"{hardware()}\n\n| model | BLEU | chrF | sentences/s | ms p50 | MB |\n|---|---|---|---|---|---|")
     for row in rows:
         scores = ["—" if value is None else f"{value:.2f}" for value in (row["bleu"], row["chrf"])]

@@ -25,7 +25,7 @@ from regard.models.batch import RaggedRows, PairBatch, collate_sources
 from regard.recipe import Recipe
 from regard.tasks.translation import TranslationTask
 from regard.examples.pairs import read_pairs
-from regard.predict.translation import by_length
+from regard.examples.batching import by_length
 from regard.run import train_recipe
 
 PLACES = 512  # that the Marian of common.py has

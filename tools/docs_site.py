@@ -22,7 +22,13 @@ TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 STYLE = "<style>.table-responsive td { min-width: 5.5em } .table-responsive code { overflow-wrap: anywhere }</style>"
 FRONT = {"index.md": "README.md", "zh/index.md": "README.zh-CN.md"}
 REFERENCE = {
-    "api/regard.md": ["regard.api", "regard.look.attention", "regard.predict.translation", "regard.predict.generation"],
+    "api/regard.md": [
+        "regard.api",
+        "regard.look.attention",
+        "regard.predict.translation",
+        "regard.predict.pairs",
+        "regard.predict.generation",
+    ],
     "api/nn.md": ["regard.nn.multi_head", "regard.nn.layers", "regard.nn.attention", "regard.nn"],
     "api/models.md": ["regard.models.transformer", "regard.models.lm", "regard.models.bert", "regard.models"],
     "api/schedule.md": ["regard.training.schedule"],

@@ -16,6 +16,7 @@ from typing import Any
 import typer
 
 from regard.cli.main import app
+from regard.cli.shipped.tour import GOATS, TEXTS
 from regard.config.options import describe_options
 from regard.language.sentences import TABLES, message_table
 from regard.mechanisms import all_mechanisms
@@ -34,7 +35,7 @@ UNSEEN_FILES = (  # what programs receive, what only a caller in Python sees, an
     "serve/scheduler.py", "serve/schemas.py", "serve/stream_scheduler.py", "serve/translation_scheduler.py",
     "text/moses.py", "text/sentences.py",
 )  # fmt: skip
-PENDING = ("lab/", "cli/lab/", "cli/shipped/")  # what is not in Chinese yet
+PENDING = ("lab/", "cli/lab/")  # what is not in Chinese yet
 UNSEEN_CALLS = {"choice", "compile", "findall", "fullmatch", "match", "search", "sub"}  # formulas and patterns
 UNSEEN_CALLS |= {"Argument", "Option", "Typer", "option"}  # help, which is read off what they make
 UNSEEN = {  # commands, code, metric signatures, fingerprints, and mistakes that only a programmer can make
@@ -44,7 +45,7 @@ UNSEEN = {  # commands, code, metric signatures, fingerprints, and mistakes that
     "accumulate and prefetch must be at least 1, rank below world_size, start not negative", "{} residual",
     "mean over labels", "of {}", "{}, entities as conlleval", "{}, of words", "{} of {} ({} masked, {} random)",
     "[spare {}]", "export {}", '<iframe {} srcdoc="{}"></iframe>', "{} · {} · layers × heads {}", "sampled blocks",
-    "answer([(question, text)])",
+    "answer([(question, text)])", "regard {} {}",
     '<td style="background: rgba(70, 110, 200, {})">{}</td>', "{}, {} parameters",
     "choose([(text, question, options)])",
     "<p>{} <small>score {}</small></p>", "score([(source, target)])", "format: {}\n{}", "chat {} {}", "lm {}",
@@ -52,6 +53,7 @@ UNSEEN = {  # commands, code, metric signatures, fingerprints, and mistakes that
     "{}|places:{}|always the most frequent of these", "allocate memory", "--precision int8",
     'sandbox="allow-scripts allow-downloads" style="width: 100%; height: 640px; border: 0"',
 }  # fmt: skip
+UNSEEN |= {*GOATS, *(text for texts in TEXTS.values() for text in texts)}  # what models are shown
 
 
 def normalised(template: str) -> str:
@@ -136,7 +138,7 @@ def sentences(path: Path) -> set[str]:
     strings = Strings()
     strings.visit(tree_of(path))
     seen = strings.said | {template for template in strings.all if PHRASE.search(template)}
-    keys = {normalised(template) for template in seen}
+    keys = {normalised(template) for template in seen if not template.startswith("$ ")}  # a command as it is typed
     return {key for key in keys if re.search("[A-Za-z]{2}", key.replace("{}", ""))} - UNSEEN
 
 

@@ -82,7 +82,7 @@ BLOCKS = [  # choices of the Transformer that are no classes with a `kind`
     ("A10", "recurrence", "memory", "Every layer also sees what it read before the block, without gradients.",
      "k, v from [stop(x_τ−1); x_τ]", "Dai 2019, 3.2",
      "task.kind=lm task.boundaries=marked model.kind=lm model.position=transformer_xl model.memory=128",
-     "nn/cache/kv_cache.py"),
+     "nn/cache/segment_memory.py"),
     ("A9", "losses", "layer_losses", "Layers below the last predict too, until their share of the training is done.",
      "Σ_l L_l over layers l of n with (step − 1)/steps < l/2n, and l = n", "Al-Rfou 2018, 3",
      "task.kind=lm model.kind=lm model.layer_losses=true", "models/decoders/auxiliary.py"),

@@ -15,6 +15,7 @@ import pytest
 
 from regard.cli.interop import export_model
 from regard.cli.shipped import try_models as module
+from regard.cli.shipped.models import list_models
 from regard.cli.shipped.try_models import models_to_try, try_models
 from regard.errors import RegardError
 from regard.interop.model_folder import Storage
@@ -52,6 +53,28 @@ def test_without_a_browser_there_is_a_tour_of_every_model(shipped: Path, capsys:
     assert {command.split()[-2] for command in commands if "|" in command} == {"translate", "fill", "classify"}
     assert "> Hi how are you" in lines
     assert sum(line.count("%") for line in lines) >= 8  # of the words for gaps
+
+
+@pytest.mark.filterwarnings("ignore:.*unknown to", "ignore:the prompt has", "ignore:.*longer than")  # by toys
+def test_a_damaged_model_is_named_and_the_others_are_shown(
+    shipped: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = sorted(path.name for path in shipped.iterdir())
+    weights = shipped / names[0] / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    (shipped / names[1] / "config.yaml").write_text("task: [")
+    list_models(as_json=False)
+    listed = capsys.readouterr()
+    assert f"regard: {names[1]}: left out; " in listed.err
+    assert all(name in listed.out for name in names[2:])
+    try_models(page=False, port=None, device="cpu")
+    seen = capsys.readouterr()
+    assert f"regard: {names[0]}: left out; " in seen.err and "model.safetensors: damaged" in seen.err
+    assert f"regard: {names[1]}: left out; " in seen.err
+    assert names[2] in seen.out
+    monkeypatch.setattr(module, "models_to_try", lambda: {names[0]: shipped / names[0]})
+    with pytest.raises(RegardError, match="damaged"):
+        try_models(page=False, port=None, device="cpu")
 
 
 def test_a_card_says_what_is_shown(

@@ -1,5 +1,6 @@
 """Parallel decoding: the words of greedy search, the distribution of sampling, whatever the draft guesses."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -150,8 +151,8 @@ FEW = 9  # entries of a vocabulary
 DRAWS = 6000
 
 
-def drawn(config: Sample, fault: Any = None) -> float:
-    """χ² of two drawn tokens against the model's own probabilities, less its mean, in standard deviations."""
+def drawn(config: Sample, length: int = 2, prefix: tuple[int, ...] = ()) -> float:
+    """χ² of `length` drawn tokens against the model's own probabilities, less its mean, in standard deviations."""
     torch.manual_seed(3)
     model, other = (test_transformer.build(FEW, size=8, heads=2, layers=n) for n in (2, 1))
     with torch.no_grad():
@@ -159,57 +160,84 @@ def drawn(config: Sample, fault: Any = None) -> float:
             for p in each.parameters():
                 p.add_(torch.randn_like(p) * 0.25)
     source = batch([np.array([5, 6, 7])])
-    given = RequestQueue(
-        lambda rows: batch([np.array([5, 6, 7])] * len(rows)), [GenerationRequest(2, n) for n in range(DRAWS)], 1500
-    )
+    requests = [GenerationRequest(length, n, prefix) for n in range(DRAWS)]
+    given = RequestQueue(lambda rows: batch([np.array([5, 6, 7])] * len(rows)), requests, 1500)
     found = Engine(model, load_draft=lambda name: other).decode(given, SYMBOLS, config)  # type: ignore[arg-type]
-    counts = np.zeros((FEW, FEW))
-    for (hypothesis,) in found:
-        first, second = [*hypothesis.tokens, SYMBOLS.eos, SYMBOLS.eos][:2]
-        counts[first, second] += 1
-    expected = np.zeros((FEW, FEW))
-    with torch.no_grad():
-        state = model.start(source, 4)
-        firsts = probabilities(model.step(torch.tensor([[SYMBOLS.bos]]), state)[0][0, -1], config)
-        for token, p in enumerate(firsts):
-            state = model.start(source, 4)
-            seconds = probabilities(model.step(torch.tensor([[SYMBOLS.bos, token]]), state)[0][0, -1], config, token)
-            expected[token] = p * (np.eye(FEW)[SYMBOLS.eos] if token == SYMBOLS.eos else seconds)
-    possible = expected > 0
-    assert not counts[~possible].any()
-    chi2 = ((counts - DRAWS * expected)[possible] ** 2 / (DRAWS * expected[possible])).sum()
-    freedom = possible.sum() - 1
+    counts = Counter(tuple([*hypothesis.tokens, *[SYMBOLS.eos] * length][:length]) for (hypothesis,) in found)
+    expected = {(): 1.0}  # of everything that may have been drawn so far
+    for place in range(length):
+        longer: dict[tuple[int, ...], float] = {}
+        for said, p in expected.items():
+            after = np.eye(FEW)[prefix[place] if place < len(prefix) else SYMBOLS.eos]
+            if place >= len(prefix) and SYMBOLS.eos not in said:
+                with torch.no_grad():
+                    state = model.start(source, length + 2)
+                    logits = model.step(torch.tensor([[SYMBOLS.bos, *said]]), state)[0][0, -1]
+                after = probabilities(logits, config, said)
+            longer |= {(*said, token): p * float(after[token]) for token in after.nonzero()[0]}
+        expected = longer
+    assert not counts.keys() - expected.keys()
+    chi2 = sum((counts[said] - DRAWS * p) ** 2 / (DRAWS * p) for said, p in expected.items())
+    freedom = len(expected) - 1
     return float((chi2 - freedom) / np.sqrt(2 * freedom))
 
 
-def probabilities(logits: torch.Tensor, config: Sample, said: int | None = None) -> np.ndarray:
-    """A temperature, top-k and a repetition penalty by hand; suppressed tokens never."""
+def probabilities(logits: torch.Tensor, config: Sample, said: tuple[int, ...]) -> np.ndarray:
+    """A repetition penalty, a temperature, top-k, top-p and min-p by hand; suppressed tokens never."""
     scores = logits.numpy().copy()
-    if said is not None:
-        scores[said] *= 1 / config.repetition_penalty if scores[said] > 0 else config.repetition_penalty
+    for token in set(said):
+        scores[token] *= 1 / config.repetition_penalty if scores[token] > 0 else config.repetition_penalty
+    scores[list(SYMBOLS.suppressed)] = -np.inf
     p = np.exp((scores - scores.max()) / config.temperature)
-    p[list(SYMBOLS.suppressed)] = 0
-    if config.top_k:
-        p[np.argsort(-p)[config.top_k :]] = 0
-    return p / p.sum()
+    p /= p.sum()
+    order = np.argsort(-p)
+    kept = order[np.cumsum(p[order]) - p[order] < config.top_p][: config.top_k or None]
+    kept = kept[p[kept] >= config.min_p * p.max()]
+    return np.where(np.isin(np.arange(FEW), kept), p, 0) / p[kept].sum()
 
 
 @pytest.mark.parametrize("draft", ["ngrams", "layers(1)", "another"])
 @pytest.mark.parametrize(
-    "shape", [{}, {"temperature": 0.7, "top_k": 4}, {"repetition_penalty": 3.0}], ids=["plain", "top-k", "penalty"]
+    "shape",
+    [{}, {"temperature": 0.7, "top_k": 4}, {"repetition_penalty": 3.0}, {"top_p": 0.8, "min_p": 0.2}],
+    ids=["plain", "top-k", "penalty", "top-p"],
 )
 def test_the_distribution_of_sampling(draft: str, shape: dict[str, Any]) -> None:
     assert drawn(Speculative(**{"temperature": 1.0, "draft": draft, "tokens": 2, **shape})) < 4
 
 
-def test_a_residual_that_is_forgotten_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a guess is not kept, a token of p instead of max(0, p − q): the draft's favourites come too often."""
+@pytest.mark.parametrize("tokens", [1, 3])
+def test_the_distribution_of_several_steps_and_after_a_prefix(tokens: int) -> None:
+    """Of three tokens: what was guessed after a token that is not kept is drawn again by the same random numbers."""
+    config = Speculative(temperature=1.0, draft="another", tokens=tokens, repetition_penalty=1.5)
+    assert drawn(config, 3) < 4
+    assert drawn(config, 3, (7,)) < 4
+
+
+def no_residual(p: Any, q: Any, guess: Any, u: Any) -> Any:
+    return u[:, 1:2] * q.gather(1, guess) < p.gather(1, guess), module.draw_token(p, u[:, 2])
+
+
+def all_kept(p: Any, q: Any, guess: Any, u: Any) -> Any:
+    return p.gather(1, guess) > 0, module.draw_token((p - q).clamp(min=0), u[:, 2])
+
+
+def number_of_the_guess(p: Any, q: Any, guess: Any, u: Any) -> Any:
+    return u[:, :1] * q.gather(1, guess) < p.gather(1, guess), module.draw_token((p - q).clamp(min=0), u[:, 2])
+
+
+def number_of_the_check(p: Any, q: Any, guess: Any, u: Any) -> Any:
+    kept = u[:, 1:2] * q.gather(1, guess) < p.gather(1, guess)
+    return kept, module.draw_token((p - q).clamp(min=0), u[:, 1])
+
+
+@pytest.mark.parametrize("fault", [no_residual, all_kept, number_of_the_guess, number_of_the_check])
+def test_a_wrong_rule_is_found(fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The residual forgotten, every guess kept, or a random number that has been used for something else."""
 
     def keep(p: Any, guesses: Any, n: int, numbers: Any) -> Any:
         guess = guesses.tokens[:, n : n + 1]
-        q = guesses.probabilities[:, n]
-        kept = numbers[:, 1:2] * q.gather(1, guess) < p.gather(1, guess)
-        other = module.draw_token(p, numbers[:, 2])
+        kept, other = fault(p, guesses.probabilities[:, n], guess, numbers)
         return kept[:, 0], torch.where(kept, guess, other[:, None])[:, 0]
 
     monkeypatch.setattr(module.SamplingCheck, "_keep", staticmethod(keep))

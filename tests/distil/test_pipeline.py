@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 import regard
 from regard import recipe as recipes
 from regard.cli.train import distil
-from regard.distil.measure import forms_of
+from regard.distil import measure
 from regard.distil.student import PRESETS, student_recipe
 from regard.errors import RegardError
 from tests.training.toy import regard as command
@@ -63,20 +64,29 @@ def test_filters_may_change_until_a_student_learns(toy_run: Path, tmp_path: Path
     (tmp_path / "out" / ".student-int8.123").mkdir()
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "translations").iterdir()}
     kept = json.loads(capsys.readouterr().out)["translations"]["kept"]
-    run(toy_run, tmp_path / "out", worst=0.5)
-    assert json.loads(capsys.readouterr().out)["translations"]["kept"] < kept
+    run(toy_run, tmp_path / "out", "deep-shallow", worst=0.5)
+    told = json.loads(capsys.readouterr().out)
+    assert told["translations"]["kept"] < kept
+    rows = {row["model"]: row for row in told["models"]}
+    assert rows["teacher, draft student"]["bleu"] == pytest.approx(rows["teacher"]["bleu"])  # which is greedy
+    assert rows["teacher, draft student"]["megabytes"] > rows["teacher"]["megabytes"]
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "translations").iterdir()} == before
     assert not list((tmp_path / "out").glob(".student-int8*"))
 
 
-def test_int8_is_measured_on_a_cpu_alone(toy_run: Path) -> None:
+def test_what_is_measured_where(toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """int8 on a CPU that has it; elsewhere, on a GPU too, a note stands in its place, and nothing fails."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(measure, "int8_unsupported_reason", lambda: None)
     notes: list[str] = []
-    assert [form.name for form in forms_of("student", toy_run, notes, "cuda")][:2] in (
-        ["student"],
-        ["student", "student, CTranslate2 int8"],
-    )
-    assert notes[0].startswith("int8 is for CPUs, and the device is cuda")
-    assert "student, int8" in [form.name for form in forms_of("student", toy_run, [])]
+    assert [form.name for form in measure.forms_of("it", toy_run, "cpu", notes)] == ["it", "it, int8"]
+    assert len(notes) == 1
+    monkeypatch.setattr(measure, "int8_unsupported_reason", lambda: "this processor is a test")
+    assert [form.name for form in measure.forms_of("it", toy_run, "cpu", notes)] == ["it"]
+    assert notes[1] == "int8 was not measured: this processor is a test"
+    monkeypatch.setattr(measure, "pick_device", torch.device)
+    assert [form.name for form in measure.forms_of("it", toy_run, "cuda", notes)] == ["it"]
+    assert notes[3].startswith("int8 is for CPUs, and was not measured")
 
 
 def test_a_recipe_of_ones_own_and_true_text_with_a_weight(toy_run: Path, tmp_path: Path, capsys: Any) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import regard
 from regard import recipe as recipes
@@ -221,6 +222,25 @@ def test_a_run_and_its_resuming(folder: Path, tmp_path: Path, model: Any) -> Non
     (tmp_path / "b").write_text("own1 w1\n", encoding="utf-8")
     given: Any = {"source": tmp_path / "a", "reference": tmp_path / "b"}
     assert translator.recipe.task.evaluate(translator, None, given)["lines"] == 1
+
+
+def test_a_decoder_alone_begins_from_a_language_model(folder: Path, tmp_path: Path) -> None:
+    """Its weights are the language model's, compressed layers' too, and it reads with its vocabulary."""
+    made = recipe(folder, steps=1)
+    sizes = made["model"] | {"kind": "lm", "position": "sinusoidal", "scale_embedding": True, "init": "xavier"}
+    text = made | {"task": {"kind": "lm", "length": 16, "boundaries": "marked"}, "model": sizes}
+    text |= {"decoding": {"kind": "sample"}, "data": made["data"] | {"filters": {}}}
+    text |= {"training": made["training"] | {"goal": "perplexity"}}
+    train_recipe(recipes.load_recipe(text), tmp_path / "lm", "cpu")
+    made["training"] |= {"init": str(tmp_path / "lm"), "schedule": {"kind": "constant", "peak": 1e-12, "warmup": 0}}
+    train_recipe(recipes.load_recipe(made), tmp_path / "pairs", "cpu")
+    there, here = (read_tensors(tmp_path / name / "model.safetensors") for name in ("lm", "pairs"))
+    assert here.keys() == {f"body.{name}" for name in there}
+    assert all(torch.allclose(here[f"body.{name}"], value, atol=1e-9) for name, value in there.items())
+    assert any("compress" in name for name in there)
+    made["model"] |= {"size": 32}
+    with pytest.raises(RegardError, match=r"training\.init: .* has another model: model\.kind is lm there"):
+        train_recipe(recipes.load_recipe(made), tmp_path / "other", "cpu")
 
 
 # --- what is refused -----------------------------------------------------------------------------------------------

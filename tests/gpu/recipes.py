@@ -82,7 +82,7 @@ def asks(recipe: dict[str, Any]) -> list[str]:
     return [COMMANDS.get(task, task), *MORE.get(task, [])]
 
 
-SENTENCES = "The cat sees a dog.\nEvery evening my sister washes her car.\n" * 40
+SENTENCES = "".join(f"Every evening my sister washes {n} cars.\n" for n in range(80))
 TOLD: dict[str, tuple[str, ...]] = {  # on one run, in this order
     "translate, n-grams guess": ("translate", "runs/quickstart", "--search", "speculative"),
     "translate, layers guess": ("translate", "runs/quickstart", "--search", "speculative", "--draft", "layers(1)"),
@@ -94,9 +94,11 @@ TOLD: dict[str, tuple[str, ...]] = {  # on one run, in this order
     "translate a document": ("translate", "runs/quickstart", "--document", "page.md", "--output", "out.md"),
     "distil": (
         *("distil", "runs/quickstart", "training.steps=4", "training.validation.every=4", "--student", "ssru"),
-        *("--data", "sentences.txt", "--lines", "20", "--out", "runs/distilled"),
+        *("--data", "sentences.txt", "--max-ratio", "0", "--lines", "20", "--out", "runs/distilled"),
     ),
     "translate, a student": ("translate", "runs/distilled/student", "--beam", "4"),
+    "look through layers": ("look", "runs/quickstart", "The cat sees a dog.", "--lens"),
+    "look at patches": ("look", "runs/quickstart", "The cat sees a dog.", "The dog sees a cat.", "--patch", "heads"),
 }
 
 

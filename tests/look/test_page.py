@@ -683,7 +683,8 @@ def test_the_heading_speaks_the_language_of_the_page(data: dict[str, Any], opene
     assert chinese == "transformer · 翻译 en→de · 层数 × 头数 2 × 2"
     recurrent = copy.deepcopy(data)
     recurrent["model"]["recurrence"] = "SSRU"
-    assert opened(recurrent, language="zh").locator("header p").first.inner_text().endswith(" · 解码器用 SSRU 代替自注意力，没有权重")
+    chinese = opened(recurrent, language="zh").locator("header p").first.inner_text()
+    assert chinese.endswith(" · 解码器用 SSRU 代替自注意力，没有权重")
 
 
 @pytest.mark.parametrize("width, columns", [(390, 1), (1280, 2)])

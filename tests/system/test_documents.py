@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import regard
+from regard.cli.documents.resumed import ResumedOutput
 from regard.cli.main import app
 from regard.errors import RegardError
 from regard.predict.documents import translate as documents
@@ -77,6 +78,18 @@ def test_another_document_or_option_is_not_mixed_in(toy_run: Path, tmp_path: Pat
     with pytest.raises(RegardError, match=r"out\.md\.part\.json: damaged; delete it and .*out\.md\.part to begin anew"):
         run(*given)
     assert (tmp_path / "out.md.part").read_bytes() == b"W1"  # nothing is lost
+
+
+def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
+    """The second is refused before it has touched what the first, which saved nothing yet, has written."""
+    first, second = (ResumedOutput(tmp_path / "out.md", "key") for _ in range(2))
+    with first.open() as file:
+        file.write(b"first window")
+        file.flush()
+        with pytest.raises(RegardError, match=r"out\.md\.part is being written by another process"), second.open():
+            pass
+        file.write(b", second window")
+    assert (tmp_path / "out.md").read_bytes() == b"first window, second window"
 
 
 def test_it_goes_to_stdout_and_says_what_it_did(toy_run: Path, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from regard.accel import inference_weights as frozen
 from regard.accel import launch, linear, norm
 from regard.accel import packed_attention as short
 from regard.accel.training_graph import batch_leaves
+from regard.decoding import slots
 from regard.nn import dispatch
 from regard.run import train_recipe
 from regard.training.loop import Trainer
@@ -44,11 +45,23 @@ class CheckedRunner(graph.FixedStorageRunner):
         self.seen.add(width)
 
 
+class LateRead(slots.DelayedRead):
+    """The host learns what was so some steps ago, as of a GPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self.delay = slots.DELAY
+
+    def push(self, tensor: torch.Tensor) -> None:
+        self.pending.append((tensor.clone(), None))
+
+
 @pytest.fixture
 def as_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(dispatch, "DEVICES", {"cpu"})
     monkeypatch.setattr(frozen, "PACKS", False)  # oneDNN's layout is a CPU's
     monkeypatch.setattr(graph, "RUNNERS", {"cpu": CheckedRunner})
+    monkeypatch.setattr(slots, "DelayedRead", LateRead)
     monkeypatch.setattr(short, "PROGRAMS", {16: 2, 32: 2, 64: 1, 128: 1})  # each is interpreted by itself
     monkeypatch.setattr(norm, "PROGRAMS", 2)
     monkeypatch.setattr(linear, "SPLITS", 2)
@@ -211,7 +224,7 @@ RECIPES: dict[str, Callable[[Path, dict[str, Any]], dict[str, Any]]] = {
 }
 USES: dict[str, Callable[[Any], Any]] = {
     "translation": lambda model: model.translate(["w1 w2 w3", "", "w4"]),
-    "lm": lambda model: model.generate("the cat", max_tokens=3),  # by the recipe's search
+    "lm": lambda model: model.generate("the cat", max_tokens=18),  # by the recipe's search, past the context
     "pretraining": lambda model: model.fill(["cat [MASK] ."]),
     "chat": lambda model: (model.reply(["do you like tea"], max_tokens=3), model.reply(["hi"], beam=2, max_tokens=3)),
     "classify": lambda model: model.classify(["w1 great w2", ""]),
@@ -379,6 +392,7 @@ def test_a_bert_that_answers_and_one_whose_states_are_read(
 def proposes(folder: Path) -> dict[str, Any]:
     """Its heads are drawn on the host, and their labels found there: never part of a graph."""
     made = language(folder, ROWS[0])
+    made["task"] |= {"boundaries": "marked"}
     made["model"] |= {"proposals": 3}
     return made | {"decoding": {"kind": "blockwise"}}
 

@@ -15,7 +15,7 @@ from regard.errors import RegardError
 from regard.examples.pairs import piece_links
 from regard.models.batch import RaggedRows, collate_pairs
 from regard.nn.record import AttentionRecorder, LayerRecord
-from regard.predict.alignment import align, select_heads
+from regard.predict.pairs import align, select_heads
 from regard.predict.translation import Translator
 from regard.tasks.guided_alignment import GuidedAlignment
 from tests.training import toy

@@ -77,7 +77,7 @@ NAMED = (*_UNITS, "FLOPs a token")  # whose parts have names of ours; those of o
 
 def _text(value: Any, show: Callable[[Any], str] = str, name: Callable[[str], str] = str) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name(key)} {_text(item, show)}" for key, item in value.items())
+        return ", ".join(f"{name(key)} {_text(item, show)}" for key, item in value.items() if item is not None)
     if isinstance(value, list):
         return ", ".join(_text(str(item)) for item in value)
     if show is not str:

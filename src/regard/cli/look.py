@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from regard.api import load
+from regard.cli.commands.options import LookOptions
 from regard.cli.streams import check_distinct_files, decode_lines, open_output, warn
 from regard.cli.translate import records_with_trees
 from regard.errors import RegardError
@@ -18,46 +19,34 @@ from regard.reporting import Json
 DEFAULT = Path("look.html")
 
 
-def look(
-    run: Path,
-    text: str | None,
-    other: str | None,
-    target: str | None,
-    ablate: list[str],
-    trees: Path | None,
-    referent: str | None,
-    output: Path | None,
-    png: Path | None,
-    drawn: tuple[str | None, int | None, int | None],
-    language: str,
-    device: str,
-    as_json: bool,
-) -> None:
+def look(options: LookOptions) -> None:
+    language, output, png, other = options.language, options.output, options.png, options.other
     if language not in LANGUAGES:
         raise RegardError(f"--language is {language!r}; write {' or '.join(filter(None, LANGUAGES))}")
+    drawn = options.place, options.layer, options.head
     if any(choice is not None for choice in drawn) and png is None:
         raise RegardError("--place, --layer and --head choose what --png draws; the page shows all of them")
     if png is not None and other is not None:
         raise RegardError("--png draws one text; leave the second out, or --png")
-    check_distinct_files([output, png], [None] if text is None else [])
-    text = given_text(text)
-    if referent is not None and other is not None:
+    check_distinct_files([output, png], [None] if options.text is None else [])
+    text = given_text(options.text)
+    if options.referent is not None and other is not None:
         raise RegardError("--referent leads through one text; leave the second out, or --referent")
-    parents = None if trees is None else parents_of(trees, [text] if other is None else [text, other])
-    predictor = load(run, device)
+    parents, ablate = parents_of(options.trees, [text] if other is None else [text, other]), options.ablate or []
+    predictor = load(options.run, options.device)
     data = (
-        recorded(predictor, text, target, ablate, trees=parents, referent=referent)
+        recorded(predictor, text, options.target, ablate, trees=parents, referent=options.referent)
         if other is None
-        else look_pair(predictor, text, other, target, ablate, trees=parents)
+        else look_pair(predictor, text, other, options.target, ablate, trees=parents)
     )
     if png is not None:
         from regard.look.plot import plot_attention
 
         plot_attention(data, png, *drawn)
         warn(f"{png} shows it")
-    if as_json:
+    if options.as_json:
         print(json.dumps(_json_data(data), ensure_ascii=False))
-    if output is not None or not (png or as_json):
+    if output is not None or not (png or options.as_json):
         with open_output(output or DEFAULT) as file:
             file.write(page(data, language))
         warn(f"{output or DEFAULT} shows it; open it in a browser")
@@ -70,8 +59,10 @@ def given_text(text: str | None) -> str:
     return text.strip("\r\n")
 
 
-def parents_of(trees: Path, texts: list[str]) -> list[Sequence[int]]:
-    """The heads of the texts' words, from a CoNLL-U file with a sentence for each."""
+def parents_of(trees: Path | None, texts: list[str]) -> list[Sequence[int]] | None:
+    """The heads of the texts' words, from a CoNLL-U file with a sentence for each, if there is one."""
+    if trees is None:
+        return None
     records = records_with_trees(((text,) for text in texts), trees, "the text" if len(texts) == 1 else "the texts")
     return [record.parents or [] for record in records]
 

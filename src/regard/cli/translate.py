@@ -31,8 +31,8 @@ from regard.decoding.shortlist import Shortlist
 from regard.errors import RegardError
 from regard.examples.long_text import long_json
 from regard.interop.engines import engine_loader
-from regard.predict.alignment import to_pharaoh
 from regard.predict.options import TranslationOptions, TranslationSearch
+from regard.predict.pairs import to_pharaoh
 from regard.predict.translation import Translation, Translator
 from regard.text.coverage import unknown_lines_warning
 

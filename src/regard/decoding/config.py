@@ -36,7 +36,7 @@ class DecodingConfig(Choice, slot="decoding"):
         return self
 
     def build_search(self, spec: Any, batch_size: int, longest: int, device: "torch.device") -> Any:
-        """A `Search` of its own for what `spec` asks (`decoding/engine.py`); None for the searches that are ours."""
+        """A `Search` of its own for what `spec` asks (`decoding/requests.py`); None for the searches that are ours."""
         return None
 
     def limit(self, source_length: int) -> int:

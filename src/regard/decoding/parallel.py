@@ -19,12 +19,11 @@ from regard.decoding.logits_processors import (
     ForcedEos,
     draw_token,
     log_probabilities,
-    penalise_repetition,
-    random_numbers,
     sampling_distribution,
     top_tokens,
 )
-from regard.decoding.sampling import GreedyPicker, SingleSequenceSearch
+from regard.decoding.requests import SearchSpec
+from regard.decoding.sampling import GreedyPicker, SamplingPicker, SingleSequenceSearch
 from regard.decoding.slots import DecodingStep
 from regard.errors import RegardError
 from regard.models.state import DecoderState
@@ -64,41 +63,19 @@ class GreedyCheck(GreedyPicker):
         return torch.where(kept, guessed, chosen), torch.where(kept, extra[..., 1], unkept), accepted
 
 
-class SamplingCheck(GreedyCheck):
+class SamplingCheck(SamplingPicker):
     """Keeps guess x with probability min(1, p(x)/q(x)); the first that is not kept is drawn from max(0, p − q).
 
     So tokens are distributed by p, whatever the draft's q is (Leviathan 2023, appendix A.1; Chen 2023, theorem 1). A
-    token depends on the random numbers of its own place alone.
+    token depends on the random numbers of its own place alone: for a draft's draw, for whether a guess is kept, and
+    for the draw in place of one that is not.
     """
 
-    def __init__(
-        self, config: Sample, symbols: Symbols, batch_size: int, longest: int, longest_prompt: int, device: torch.device
-    ) -> None:
-        super().__init__(symbols)
-        self.config, self.longest_prompt = config, longest_prompt
-        # for each place: a draft's draw, whether a guess is kept, and the draw in place of one that is not
-        self.numbers = torch.zeros(batch_size, longest + 1, 3, dtype=torch.float64, device=device)
-        width = 0 if config.repetition_penalty == 1 else longest_prompt + longest + 1
-        self.seen = torch.full((batch_size, width), -1, device=device)  # the prompt, then the output; -1: none
-
-    def begin(self, slots: Tensor, requests: list[GenerationRequest]) -> None:
-        keys = [(self.config.seed if each.seed is None else each.seed, each.key) for each in requests]
-        numbers = random_numbers(keys, self.numbers[0].numel()).to(slots.device)
-        self.numbers[slots] = numbers.unflatten(1, (-1, 3))
-        if width := self.seen.shape[1]:
-            prompts = [each.prompt[-self.longest_prompt :] if self.longest_prompt else () for each in requests]
-            seen = [[*prompt, *[-1] * (width - len(prompt))] for prompt in prompts]
-            self.seen[slots] = torch.tensor(seen, device=slots.device)
-
-    def reorder(self, index: Tensor) -> None:
-        self.numbers, self.seen = self.numbers[index], self.seen[index]
-
-    def _numbers(self, place: Tensor) -> Tensor:
-        return self.numbers.gather(1, place[:, None, None].expand(-1, 1, 3))[:, 0]  # [B, 3]
+    draws = 3
 
     def draw(self, logits: Tensor, place: Tensor) -> tuple[Tensor, Tensor | None]:
         q = sampling_distribution(log_probabilities(logits, self.symbols), self.config)
-        return draw_token(q, self._numbers(place)[:, 0]), q
+        return draw_token(q, self.numbers_at(place)[:, 0]), q
 
     def check(self, logits: Tensor, guesses: Guesses, place: Tensor, forces: Tensor, only: Tensor) -> Checked:
         if self.seen.shape[1]:  # guesses of before that were not kept
@@ -106,11 +83,8 @@ class SamplingCheck(GreedyCheck):
             self.seen = self.seen.masked_fill(after, -1)
         tokens, logps, right, steps = [], [], [], logits.shape[1]
         for n in range(steps):
-            logp = penalised = log_probabilities(logits[:, n], self.symbols)
-            if self.seen.shape[1]:
-                rescored = penalise_repetition(logits[:, n], self.seen, self.config.repetition_penalty)
-                penalised = log_probabilities(rescored, self.symbols)
-            p, numbers = sampling_distribution(penalised, self.config), self._numbers(place[:, n])
+            logp, penalised = self.score(logits[:, n])
+            p, numbers = sampling_distribution(penalised, self.config), self.numbers_at(place[:, n])
             if n < steps - 1:
                 kept, token = self._keep(p, guesses, n, numbers)
                 right.append(torch.where(forces[:, n], guesses.tokens[:, n] == only[:, n], kept))
@@ -142,13 +116,16 @@ def _leading(right: Tensor) -> tuple[Tensor, Tensor]:
     return kept.sum(1), F.pad(kept, (0, 1)).bool()
 
 
+Check = GreedyCheck | SamplingCheck
+
+
 class ParallelSearch(SingleSequenceSearch):
     """One hypothesis of each of B sequences, 1 to T tokens of it at each step."""
 
-    picker: GreedyCheck
+    picker: Check
 
     def __init__(
-        self, check: GreedyCheck, forced: ForcedEos, batch_size: int, longest: int, draft: Draft, tally: Tensor
+        self, check: Check, forced: ForcedEos, batch_size: int, longest: int, draft: Draft, tally: Tensor
     ) -> None:
         self.draft, self.width, self.tally = draft, draft.count + 1, tally
         super().__init__(check, forced, batch_size, longest + self.width)
@@ -335,19 +312,16 @@ class ParallelModel:
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, DecodingState]:
         raise NotImplementedError  # `ParallelStep` reads blocks
 
-    def build_search(
-        self, config: DecodingConfig, symbols: Symbols, forced: ForcedEos, longest: int, prompt: int, lookup: int
-    ) -> ParallelSearch:
-        """`prompt` and `lookup` are the most tokens of a request's."""
-        batch_size, device = len(forced.limit), forced.limit.device
+    def build_search(self, spec: SearchSpec, batch_size: int, longest: int, device: torch.device) -> ParallelSearch:
+        config, symbols, prompt = spec.config, spec.symbols, spec.longest_prompt
         if self.tally.device != device or not len(self.tally):
             self.tally = torch.zeros(3, self.width + 1, dtype=torch.long, device=device)
         rule = config.acceptance if isinstance(config, Blockwise) else ("exact", None)
-        check = GreedyCheck(symbols, *rule)
+        check: Check = GreedyCheck(symbols, *rule)
         if isinstance(config, Sample) and config.samples:
             check = SamplingCheck(config, symbols, batch_size, longest + self.width, prompt, device)
-        draft = self._draft(config, batch_size, longest, lookup, device)
-        return ParallelSearch(check, forced, batch_size, longest, draft, self.tally)
+        draft = self._draft(config, batch_size, longest, max(spec.longest_lookup, prompt), device)
+        return ParallelSearch(check, spec.forced(batch_size, device), batch_size, longest, draft, self.tally)
 
     def _draft(self, config: DecodingConfig, batch_size: int, longest: int, lookup: int, device: torch.device) -> Draft:
         count = self.width - 1

@@ -37,34 +37,46 @@ class GreedyPicker:
 class SamplingPicker(GreedyPicker):
     """Samples a token of each slot; the random numbers depend on the request, not on the slot."""
 
+    draws = 1  # random numbers for each place of the output
+
     def __init__(
         self, config: Sample, symbols: Symbols, batch_size: int, longest: int, longest_prompt: int, device: torch.device
     ) -> None:
         super().__init__(symbols)
         self.config, self.longest_prompt = config, longest_prompt
-        self.numbers = torch.zeros(batch_size, longest + 1, dtype=torch.float64, device=device)
+        self.numbers = torch.zeros(batch_size, longest + 1, self.draws, dtype=torch.float64, device=device)
         width = 0 if config.repetition_penalty == 1 else longest_prompt + longest + 1
         self.seen = torch.full((batch_size, width), -1, device=device)  # the prompt, then what was sampled; -1: none
 
     def begin(self, slots: Tensor, requests: list[GenerationRequest]) -> None:
         keys = [(self.config.seed if each.seed is None else each.seed, each.key) for each in requests]
-        self.numbers[slots] = random_numbers(keys, self.numbers.shape[1]).to(slots.device)
+        numbers = random_numbers(keys, self.numbers[0].numel()).unflatten(1, (-1, self.draws))
+        self.numbers[slots] = numbers.to(slots.device)
         if width := self.seen.shape[1]:
-            seen = [[*each.prompt, *[-1] * (width - len(each.prompt))] for each in requests]
+            prompts = [each.prompt[-self.longest_prompt :] if self.longest_prompt else () for each in requests]
+            seen = [[*prompt, *[-1] * (width - len(prompt))] for prompt in prompts]
             self.seen[slots] = torch.tensor(seen, device=slots.device)
 
     def reorder(self, index: Tensor) -> None:
         self.numbers, self.seen = self.numbers[index], self.seen[index]
 
+    def numbers_at(self, place: Tensor) -> Tensor:
+        """The random numbers [B, draws] for places [B] of the output."""
+        return self.numbers.gather(1, place[:, None, None].expand(-1, 1, self.draws))[:, 0]
+
+    def score(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probabilities [B, V] as the model says, and under the repetition penalty."""
+        logp = log_probabilities(logits, self.symbols)
+        if not self.seen.shape[1]:
+            return logp, logp
+        penalised = penalise_repetition(logits, self.seen, self.config.repetition_penalty)
+        return logp, log_probabilities(penalised, self.symbols)
+
     def pick(self, logits: Tensor, generated: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        logp = penalised = log_probabilities(logits, self.symbols)
-        place = generated[:, None]
+        logp, penalised = self.score(logits)
+        tokens = sample_tokens(penalised, self.config, self.numbers_at(generated)[:, 0])
         if self.seen.shape[1]:
-            logits = penalise_repetition(logits, self.seen, self.config.repetition_penalty)
-            penalised = log_probabilities(logits, self.symbols)
-        tokens = sample_tokens(penalised, self.config, self.numbers.gather(1, place)[:, 0])
-        if self.seen.shape[1]:
-            self.seen.scatter_(1, self.longest_prompt + place, tokens[:, None])
+            self.seen.scatter_(1, self.longest_prompt + generated[:, None], tokens[:, None])
         both = logp.gather(-1, torch.stack([tokens, other], -1))
         return tokens, both[:, 0], both[:, 1]
 

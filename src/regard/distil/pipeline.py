@@ -18,8 +18,7 @@ from regard.api import load, load_as
 from regard.console import Console
 from regard.data.config import Corpus
 from regard.data.prepared import file_hashes
-from regard.device import pick_device
-from regard.distil.measure import Form, MeasuredRow, forms_of, measure_translator
+from regard.distil.measure import Form, MeasuredRow, drafted, forms_of, measure_translator
 from regard.distil.student import data_of, seed_run, student_recipe
 from regard.distil.translations import (
     REASONS,
@@ -142,12 +141,14 @@ def run_distillation(
         _check_plan(out, _plan(teacher, texts, translator, options))
         counts = _learning_text(translator, sources, out, pairs, options.translations, reports)
         del translator  # whose weights need not be there while the student learns
-        if not seed_run(recipe, theirs, teacher, run):
+        same_vocabulary = seed_run(recipe, theirs, teacher, run)
+        if not same_vocabulary:
             reports.say("the student has a vocabulary of its own: it cannot be a draft for its teacher")
         outcome = train_recipe(recipe, run, options.device, console=reports.console)
         if not outcome.finished:
             return Distillation(out, counts, finished=False, exit_code=outcome.exit_code)
-        rows, notes = _measured(teacher, recipe, sources, out, options, reports)
+        guesses = same_vocabulary and recipe.model.rolls_back and theirs.model.rolls_back
+        rows, notes = _measured(teacher, recipe, sources, out, options, guesses, reports)
     return Distillation(out, counts, rows, notes)
 
 
@@ -237,9 +238,16 @@ def _learning_text(
 
 
 def _measured(
-    teacher: Path, recipe: Recipe, sources: Sequence[str], out: Path, options: DistillationOptions, reports: Reports
+    teacher: Path,
+    recipe: Recipe,
+    sources: Sequence[str],
+    out: Path,
+    options: DistillationOptions,
+    guesses: bool,
+    reports: Reports,
 ) -> tuple[list[MeasuredRow], list[str]]:
-    """Teacher and student in every form it goes out in; what is measured is kept, for these weights."""
+    """Teacher and student in every form it goes out in, also as the teacher's draft where it `guesses`; what is
+    measured is kept, for these weights."""
     run, small = out / "student", out / "student-int8"
     digest, kept = model_digest(run), read_json(out / FINISHED) if (out / FINISHED).exists() else {}
     fresh = kept.get("student") == digest and kept.get("lines") == options.lines
@@ -255,13 +263,19 @@ def _measured(
         notes.append("the recipe names no test data: BLEU and chrF are not measured; give data.test")
         reports.say(notes[-1])
     examples = pairs or [(source, "") for source in sources[:: max(1, len(sources) // options.lines)]][: options.lines]
-    students = forms_of("student", run, notes, pick_device(options.device).type)
-    forms = [Form("teacher", teacher, load), *students, Form("student, 8 bits", small, load)]
+    forms = [Form("teacher", teacher, load), *forms_of("student", run, options.device, notes)]
+    forms += [Form("student, 8 bits", small, load), *([drafted("student", teacher, run)] if guesses else [])]
     for form in forms:
         if form.name in [row["model"] for row in rows]:
             continue
         translator = load_as(Translator, form.folder, options.device, "distil", form.loader)
-        rows.append(measure_translator(form.name, translator, examples, form.megabytes(), bool(pairs)))
+        try:
+            rows.append(measure_translator(form, translator, examples, bool(pairs)))
+        except RegardError as error:
+            if form.decoding is None:
+                raise
+            notes.append(str(error))  # a student that cannot be a draft
+            continue
         with atomic_write(out / FINISHED) as file:
             about = {"student": digest, "lines": options.lines, "data": [each.name for each in corpora]}
             choices = asdict(options.translations) | {"truth": options.truth}

@@ -15,7 +15,7 @@ from regard.config import at_least, option
 from regard.data.config import Corpus
 from regard.data.documents import COLUMN, HEADING, TITLE
 from regard.data.prepared import PreparedCorpus, epoch_rows
-from regard.data.ragged import RaggedArray, RaggedSpans
+from regard.data.ragged import RaggedArray, RaggedSpans, RaggedTexts
 from regard.data.readers import read_corpus
 from regard.errors import RegardError
 from regard.examples.long_text import Extract, LongConfig, Truncate
@@ -24,6 +24,8 @@ from regard.examples.vocabulary import Vocabulary
 from regard.models.batch import PairBatch
 from regard.text import Tokenizer
 from regard.text.passages import SCORES, choose_passages
+
+Texts = Sequence[str] | RaggedTexts  # of numbered lines
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Leads:
         ]
 
     def sources(
-        self, articles: "Articles", chosen: np.ndarray, texts: Sequence[str], lengths: np.ndarray, longest: int,
+        self, articles: "Articles", chosen: np.ndarray, texts: Texts, lengths: np.ndarray, longest: int,
         long: LongConfig, seed: int, epoch: int,
     ) -> list[np.ndarray]:  # fmt: skip
         """For each of these articles the lines of its source, of at most `longest` tokens."""
@@ -77,9 +79,7 @@ class Leads:
         return [np.concatenate([rows[:1], self._read(rows, texts, lengths, longest, long)]) for rows in drawn]
 
     @staticmethod
-    def _read(
-        rows: np.ndarray, texts: Sequence[str], lengths: np.ndarray, longest: int, long: LongConfig
-    ) -> np.ndarray:
+    def _read(rows: np.ndarray, texts: Texts, lengths: np.ndarray, longest: int, long: LongConfig) -> np.ndarray:
         """Of the title and passages that were drawn, the passages that are read."""
         passages, room = rows[1:], max(0, longest - int(lengths[rows[0]]))
         if not isinstance(long, Extract):

@@ -71,9 +71,8 @@ def export_safetensors(loaded: LoadedModel, run: Path, out: Path, storage: Stora
     write_tensors(out / folder.WEIGHTS, to_int8(weights) if storage.bits else weights)
     write_manifest(out)
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-    stored = " in 8 bits" if storage.bits else ""
-    stored += f" as a change of {storage.over}" if storage.over else ""
-    return f"{len(weights)} tensors{stored}, with config and tokenizer, {size / 1e6:.2f} MB"
+    stored = ["in 8 bits"] * bool(storage.bits) + [f"as a change of {storage.over}"] * bool(storage.over)
+    return ", ".join([f"{len(weights)} tensors", *stored, "with config and tokenizer", f"{size / 1e6:.2f} MB"])
 
 
 def without_data(recipe: Recipe) -> Recipe:

@@ -24,7 +24,7 @@ from regard.nn.backend.contract import AttentionInputs
 from regard.nn.compress import StridedConvolution
 from regard.nn.record import ROLES, AttentionRecorder
 from regard.nn.recurrence import Recurrence
-from regard.predict.alignment import NamedWeights
+from regard.predict.pairs import NamedWeights
 
 TITLES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "attention to the source"}
 

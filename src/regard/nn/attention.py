@@ -152,6 +152,7 @@ class Attention(nn.Module):
         self.score = c.score.build(sizes, d_q)
         self.normalise = c.normalise.build()
         self.compress = compress or c.compress.build(sizes)
+        self.shortens = self.compress.shortens  # asked at every call, where nn.Module would look for `compress`
         parsed = parse_pattern(c.pattern, PATTERNS)
         pattern = parsed.build(replace(sizes, d_k=d_q or sizes.d_k))  # what is predicted is predicted from queries
         self.pattern = base_pattern if parsed == Full() else pattern & base_pattern
@@ -161,7 +162,7 @@ class Attention(nn.Module):
 
     def prepare_keys(self, k: Tensor) -> Tensor:
         """Keys as a cache holds them: prepared for the score, unless they must be compressed first."""
-        return k if self.compress.shortens else self.score.keys(k)
+        return k if self.shortens else self.score.keys(k)
 
     def attend(
         self,
@@ -177,7 +178,7 @@ class Attention(nn.Module):
         `parts` are the products that q, k and v are views of, where nothing was done to them since. There may be
         several rows of queries for one of keys: the beams of a sentence, side by side.
         """
-        if self.compress.shortens:
+        if self.shortens:
             k, v, context = self.shorten(k, v, context)
         return self.attend_prepared(q, k, v, context, record, parts)
 

@@ -148,7 +148,7 @@ class MultiHeadAttention(Attention):
         if not isinstance(cache, KVCache):
             untouched = q is first and k is second and cache is None and self.kv_heads == self.heads
             return self._join(self.attend(q, k, v, context, record, parts if untouched else None))
-        shorten = self.shorten if self.compress.shortens else None
+        shorten = self.shorten if self.shortens else None
         k, v, context = cache.extend(k, v, context, shorten, self.normalise.needs_order or record is not None)
         out = self.attend_prepared(q.to(k.dtype), k, v, context, record).to(x.dtype)
         if cache.counts:
@@ -227,11 +227,11 @@ class MultiHeadAttention(Attention):
         """Storage for the keys and values of `length` positions a row; bounded: of those that may still be seen."""
         s, rows, has_weights = self.sizes, len(position), self._has_weights()
         retention = self.pattern.retention
-        if bounded and (self.compress.shortens or retention is not None):
+        if bounded and (self.shortens or retention is not None):
             sizes = self.score.key_size, s.d_v, s.d_k, s.d_v
             ring = SlotRing.of(retention, length, self.compress.stride)
             return BoundedKVCache.build(ring, rows, self.kv_heads, sizes, like, has_weights)
-        d_k = s.d_k if self.compress.shortens else self.score.key_size  # as `prepare_keys` leaves them
+        d_k = s.d_k if self.shortens else self.score.key_size  # as `prepare_keys` leaves them
         return KVCache.empty(rows, self.kv_heads, length, d_k, s.d_v, like, has_weights)
 
     def cross_cache(self, memory: Tensor) -> CrossKVCache:
@@ -353,9 +353,9 @@ def build_position(chosen: Choice, size: int, heads: int = 1, causal: bool = Fal
 
 
 def _position(chosen: Choice, sizes: Sizes, role: str, where: str) -> Position:
-    config = _part(PositionConfig, Position, chosen, where)
-    if isinstance(config, _Built):
+    if isinstance(chosen, Position):
         return chosen
+    config = _part(PositionConfig, Position, chosen, where)
     if role not in config.roles:
         raise ValueError(f"{config.kind} positions belong to the {config.roles[0]}, not to a causal attention")
     config.check(sizes)

@@ -1,4 +1,4 @@
-"""Translation: text in, text out, in batches by length with the order restored; and the scores of given pairs."""
+"""Translation: text in, text out, in batches by length with the order restored."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, cast, overload
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from regard.decoding import Beam, DecodingConfig, Hypothesis, RequestQueue, Symbols
+from regard.decoding import Beam, DecodingConfig, Hypothesis, RequestQueue
 from regard.decoding.shortlist import Shortlist, read_shortlist
 from regard.errors import RegardError, require_list
-from regard.evaluation import Metric, text_metrics
-from regard.evaluation.metrics import own_metrics, perplexity
-from regard.examples.batching import LESS_TOKENS, batches, by_length, each_batch, slot_groups
+from regard.examples.batching import batches, slot_groups
 from regard.examples.long_text import (
     Extract,
     Long,
@@ -30,21 +27,17 @@ from regard.examples.long_text import (
     shorten,
     to_long,
 )
-from regard.examples.pairs import Heads, check_trees, piece_trees
+from regard.examples.pairs import Heads, check_trees
 from regard.examples.recipe_like import RecipeLike
-from regard.examples.vocabulary import Vocabulary
 from regard.models.batch import PairBatch, RaggedRows, collate_pairs, collate_sources
 from regard.models.transformer import Transformer
-from regard.nn.layout import Tree
 from regard.nn.record import AttentionRecorder
-from regard.predict.alignment import NamedWeights, align, select_heads
-from regard.predict.base import Predictor
 from regard.predict.constraints import Constraints
 from regard.predict.ensemble import EnsembleModel, check_same_vocabularies, ensemble_recipe, same_vocabulary
 from regard.predict.long_text import LineSegments, attention_received
-from regard.predict.options import Form, TranslationOptions, check_arguments, checked, warn_caller
+from regard.predict.options import Form, TranslationOptions, check_arguments, warn_caller
+from regard.predict.pairs import PairPredictor
 from regard.reporting import Warn
-from regard.text import Tokenizer
 from regard.text.coverage import unknown_lines, unknown_lines_warning
 
 if TYPE_CHECKING:
@@ -68,7 +61,7 @@ class Translation:
         return f"<p>{escape(self.text)} <small>score {self.score:.3f}</small></p>"
 
 
-class Translator(Predictor):
+class Translator(PairPredictor):
     """`regard.load(folder)` returns this for a model of the task translation.
 
     Translations are decoded in `precision`; scores of given pairs are always computed as the weights are.
@@ -76,21 +69,6 @@ class Translator(Predictor):
 
     packs_weights = True
     shortlist: Shortlist | None = None  # which target pieces are computed; None: all
-
-    def __init__(self, model: nn.Module, vocabulary: Vocabulary, recipe: RecipeLike) -> None:
-        super().__init__(model, recipe)
-        self.vocabulary = vocabulary
-        target = vocabulary.target
-        self.symbols = Symbols(target.bos, target.eos, (target.pad, target.bos))
-
-    @property
-    def tokenizers(self) -> dict[str, Tokenizer]:
-        return {"source": self.vocabulary.source, "target": self.vocabulary.target}
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        """Of the source and the target."""
-        return cast("TranslationConfig", self.recipe.task).languages
 
     @cached_property
     def one_vocabulary(self) -> bool:
@@ -338,11 +316,6 @@ class Translator(Predictor):
         """A batch of so many sources of so many pieces, of no meaning."""
         return PairBatch(torch.full((count, length), self.vocabulary.source.eos, device=self.device), None)
 
-    def _tree(self, trees: Heads | None, ids: list[list[int]], rows: list[int]) -> Tree | None:
-        if trees is None:
-            return None
-        return piece_trees([trees[row] for row in rows], [ids[row] for row in rows], self.vocabulary.source)
-
     def to_translation(self, hypothesis: Hypothesis, source: int = 0, form: Form = "plain") -> Translation:
         """A hypothesis as text; attention is cut to `source` pieces, without the batch's padding."""
         attention = hypothesis.attention and {
@@ -359,116 +332,6 @@ class Translator(Predictor):
         target, language = self.vocabulary.target, self.languages[1]
         texts = target.decode_batch(rows)
         return [target.detokenise(text, language) for text in texts] if form == "plain" else texts
-
-    # --- alignment ---------------------------------------------------------------------------------------------
-
-    def named_attention(self, line: str, translation: Translation) -> dict[str, NamedWeights]:
-        """The recorded attention of a translation by kind, with the tokens of its axes: layer, head, query, key."""
-        if not translation.attention:
-            raise RegardError('no attention was recorded; write nbest([line], 1, attention=["cross"])')
-        v = self.vocabulary
-        source = v.source.shown([*v.source.encode(line), v.source.eos])
-        outputs = v.target.shown([*translation.tokens, v.target.eos])
-        inputs = v.target.shown([v.target.bos, *translation.tokens])
-        names = {"encoder": (source, source), "decoder": (inputs, inputs), "cross": (outputs, source)}
-        named = {}
-        for kind, weights in translation.attention.items():
-            queries, keys = (list(side[:n]) for side, n in zip(names[kind], weights.shape[2:], strict=True))
-            named[kind] = NamedWeights(weights.float().cpu().numpy(), queries, keys)
-        return named
-
-    def alignment(
-        self, line: str, translation: Translation, layer: int | None = None, heads: Sequence[int] | None = None
-    ) -> list[tuple[int, int]]:
-        """(source word, target word) pairs by attention to the source, which must have been recorded.
-
-        Words are those of the text that the tokenizer works on, split at spaces. Layers and heads count from 1.
-        """
-        if not translation.attention or "cross" not in translation.attention:
-            raise RegardError("no attention to the source was recorded; a model without it gives no alignments")
-        v = self.vocabulary
-        weights = select_heads(translation.attention["cross"], layer, heads)
-        source = v.source.encode(line)[: weights.shape[1] - 1]  # the end stands last
-        return align(weights, v.source.words(source), v.target.words(translation.tokens))
-
-    @torch.inference_mode()
-    def check_alignment(self, layer: int | None = None, heads: Sequence[int] | None = None) -> None:
-        """Raise RegardError unless the model has such attention to the source: seen with an empty pair."""
-        v, record = self.vocabulary, AttentionRecorder(("cross",))
-        empty = collate_pairs(RaggedRows.of([[]]), RaggedRows.of([[]]), v.source, v.target)
-        self.model(replace(empty, tree=self._tree([[]], [[]], [0])).to(self.device), record)
-        layers = record.layers("cross")
-        if not layers:
-            raise RegardError(f"the model {self.recipe.model.kind} has no attention to the source to align by")
-        select_heads(torch.stack(layers)[:, 0], layer, heads)
-
-    # --- scores and metrics ------------------------------------------------------------------------------------
-
-    @checked
-    @torch.inference_mode()
-    def score(
-        self,
-        examples: Sequence[tuple[str, str]],
-        batch_tokens: int = 8192,
-        trees: Sequence[Sequence[int]] | None = None,
-        before: int = 0,
-    ) -> list[tuple[float, int]]:
-        """For each (source, target): the log-probability of that target, and its tokens, the end included."""
-        require_list(examples, "score([(source, target)])", "pairs", nested=True)
-        for n, pair in enumerate(examples, before + 1):
-            if isinstance(pair, str) or len(pair) != 2:
-                raise RegardError(f"pair {n} is not a source and a target; write score([(source, target)])")
-        v = self.vocabulary
-        source = v.source.encode_batch([s for s, _ in examples])
-        target = v.target.encode_batch([t for _, t in examples])
-        if trees is not None:
-            check_trees(trees, source, v.source, before)
-        scores: list[tuple[float, int]] = [(0.0, 0)] * len(examples)
-
-        def compute(rows: list[int]) -> None:
-            sides = RaggedRows.of([source[r] for r in rows]), RaggedRows.of([target[r] for r in rows])
-            batch = replace(collate_pairs(*sides, v.source, v.target), tree=self._tree(trees, source, rows)).to(
-                self.device
-            )
-            assert batch.labels is not None
-            logits = self.model(batch)
-            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            nll = F.cross_entropy(logits, batch.labels, reduction="none")
-            counts = [len(target[r]) + 1 for r in rows]
-            for row, part, count in zip(rows, nll.double().split(counts), counts, strict=True):
-                scores[row] = (-float(part.sum()), count)
-
-        with self.eval_mode():
-            lengths = [max(len(s), len(t)) + 1 for s, t in zip(source, target, strict=True)]
-            each_batch(by_length(lengths, batch_tokens), compute, LESS_TOKENS)
-        return scores
-
-    def loss(
-        self, examples: Sequence[tuple[str, str]], trees: Sequence[Sequence[int]] | None = None
-    ) -> dict[str, float]:
-        """Mean loss of a token, and perplexity, under teacher forcing; empty pairs do not count."""
-        full = [n for n, (s, t) in enumerate(examples) if s.strip() and t.strip()]
-        scored = self.score([examples[n] for n in full], trees=trees and [trees[n] for n in full])
-        nll, count = -sum(s for s, _ in scored), sum(n for _, n in scored)
-        return {"loss": nll / max(count, 1), "perplexity": perplexity(nll, count)}
-
-    def metrics(
-        self, outputs: Sequence[str], examples: Sequence[tuple[str, str]], full: bool = True
-    ) -> dict[str, Metric]:
-        """Text metrics of outputs in prepared form, as `evaluation` says: on that form, or on plain text."""
-        settings = self.recipe.evaluation
-        outputs, references = self.measured_form(outputs, examples)
-        metrics = text_metrics(outputs, references, self.languages[1], settings.tokenise, full)
-        return metrics | own_metrics(settings.metrics, outputs, references, [s for s, _ in examples])
-
-    def measured_form(
-        self, outputs: Sequence[str], examples: Sequence[tuple[str, str]]
-    ) -> tuple[Sequence[str], list[str]]:
-        """Outputs in prepared form, and their references, in the form that `evaluation.form` says."""
-        target = self.vocabulary.target
-        if self.recipe.evaluation.form == "prepared":
-            return outputs, [target.normalise(t) for _, t in examples]
-        return [target.detokenise(o, self.languages[1]) for o in outputs], [t for _, t in examples]
 
 
 def hypotheses_per_line(decoding: DecodingConfig, nbest: int) -> int:

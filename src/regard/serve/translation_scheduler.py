@@ -32,7 +32,7 @@ class PendingTranslation:
             segments = self.segments.get(n)
             nbest = parts[0] if segments is None else segments.join(parts, self.decoding)[0]
             result = translation_result(distinct_texts(nbest, self.decoding, self.count))
-            results.append(result | long_json(segments and segments.shortened.get(0)))
+            results.append(result | long_json(None if segments is None else segments.shortened.get(0)))
         return results
 
 

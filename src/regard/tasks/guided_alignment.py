@@ -7,7 +7,7 @@ from torch import Tensor
 
 from regard.config import option
 from regard.nn.record import AttentionRecorder
-from regard.predict.alignment import select_heads
+from regard.predict.pairs import select_heads
 
 
 @dataclass(frozen=True)

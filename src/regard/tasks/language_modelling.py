@@ -23,6 +23,7 @@ from regard.examples.recipe_like import ModelSettings, RecipeLike
 from regard.examples.vocabulary import load_or_train_tokenizer
 from regard.examples.windows import StridedWindows
 from regard.models.batch import TextBatch
+from regard.models.lm import LanguageModel
 from regard.predict.generation import TextGenerator
 from regard.predict.options import EvaluateOptions, text_corpora
 from regard.reporting import Json, Progress
@@ -197,8 +198,9 @@ class LanguageModellingTask(EncodedTask):
 
         Proposal heads are drawn, and their labels found, by the host.
         """
-        model_config = self.recipe.model
-        if batch.document is not None or model_config.kind != "lm" or self.carries or model_config.proposals:
+        if not isinstance(model, LanguageModel) or model.proposals is not None:
+            return None
+        if batch.document is not None or self.carries:
             return None
         return replace(batch.fixed(), predicting=self.predicting)
 

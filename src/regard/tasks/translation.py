@@ -21,6 +21,7 @@ from regard.examples.preparing import prepare_training_data, training_lines
 from regard.examples.recipe_like import RecipeLike
 from regard.examples.vocabulary import Vocabulary, load_or_train_tokenizer
 from regard.models.batch import PairBatch
+from regard.models.decoders.pairs import DecoderOnly
 from regard.nn.record import AttentionRecorder
 from regard.predict.options import EvaluateOptions, split_corpora, with_beam
 from regard.predict.translation import Translator
@@ -149,6 +150,12 @@ class TranslationTask(PreparedTask):
 
     def build_model(self) -> nn.Module:
         return self.recipe.model.build(self.vocabulary.source.size, self.vocabulary.target.size)
+
+    def initial_weights(self, model: nn.Module, tensors: Mapping[str, Tensor], origin: object) -> Mapping[str, Tensor]:
+        """Those of the run; a language model is the body of a decoder alone."""
+        if isinstance(model, DecoderOnly) and not any(name.startswith("body.") for name in tensors):
+            tensors = {f"body.{name}": tensor for name, tensor in tensors.items()}
+        return super().initial_weights(model, tensors, origin)
 
     def view(self, seed: int, epoch: int) -> "PairsView":
         if self.leads is not None:

@@ -12,14 +12,14 @@ from regard.io.tensors import local_shard
 class EMA:
     """m ← m + (1 − β)(w − m) after every step (Polyak 1992; β as in Adam), of all weights that a model learns.
 
-    `other` is whichever of the two the model has not: while it trains the average, inside `applied()` the trained
-    weights. They are copied, since the weights keep their storage: CUDA graphs know them by address.
+    `swapped_out` is what the model has not: while it trains the average, inside `applied()` the trained weights.
+    They are copied, since the weights keep their storage: CUDA graphs know them by address.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
         self.weights = {name: p.detach() for name, p in model.named_parameters()}
-        self.other: dict[str, Tensor] = {name: w.clone() for name, w in self.weights.items()}
+        self.swapped_out: dict[str, Tensor] = {name: w.clone() for name, w in self.weights.items()}
 
     def update(self, step: int) -> None:
         """The decay is smaller in the first steps, so that the initial weights are soon forgotten."""
@@ -28,7 +28,7 @@ class EMA:
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """Inside, the model has the average, and `other` the trained weights."""
+        """Inside, the model has the average, and `swapped_out` the trained weights."""
         self.swap()
         try:
             yield
@@ -36,12 +36,12 @@ class EMA:
             self.swap()
 
     def swap(self) -> None:
-        """The model gets the average and `other` the trained weights, or the reverse."""
-        for other, weight in zip(*self._shards(), strict=True):
-            trained = weight.clone()
-            weight.copy_(other)
-            other.copy_(trained)
+        """The model gets what was swapped out, and gives up what it has."""
+        for outside, weight in zip(*self._shards(), strict=True):
+            inside = weight.clone()
+            weight.copy_(outside)
+            outside.copy_(inside)
 
     def _shards(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Average and weights, of each what this process holds."""
-        return [local_shard(s) for s in self.other.values()], [local_shard(w) for w in self.weights.values()]
+        """What is swapped out and what the model has, of each what this process holds."""
+        return [local_shard(s) for s in self.swapped_out.values()], [local_shard(w) for w in self.weights.values()]

@@ -82,7 +82,7 @@ class TrainingLog:
         minutes, seconds = divmod(round(pace * (steps - step)), 60)
         return f"{minutes // 60}:{minutes % 60:02}:{seconds:02} left"
 
-    def advance(self, step: int) -> None:
+    def show_step(self, step: int) -> None:
         if self.bar:
             self.bar.update(self._task, completed=step)
 

@@ -60,16 +60,16 @@ class Trainer:
         self.model_size = int(getattr(getattr(model, "config", None), "size", 512))  # for the paper's schedule
         self.checkpoints = CheckpointManager(run, self.group)
         self.state = TrainingState(fingerprint=task.fingerprint)
-        self.carry: dict[str, Tensor] | None = None
+        self.carry: dict[str, Tensor] | None = None  # of a recurrent memory, from batch to batch
         self.bad_step = torch.full((), -1, dtype=torch.long, device=device)  # first whose loss was not finite
         self.recent: dict[int, StepBatches] = {}  # the steps since `bad_step` was last read
         self.loss_factor = torch.zeros((), device=device)  # what a loss is multiplied with before its backward pass
-        self.replay = self._replay()
-        captured = self.replay is not None and settings.optimiser.capturable
-        self.optimiser = build_optimiser(model, settings, device, captured)
+        self.replay = self._replay()  # None: micro-batches are computed as they come
+        capture_update = self.replay is not None and settings.optimiser.capturable
+        self.optimiser = build_optimiser(model, settings, device, capture_update)
         self.ema = EMA(model, settings.ema) if settings.ema else None
         self.apply_gradients: Callable[[], Tensor] = self._apply_gradients
-        if self.replay and captured:
+        if self.replay and capture_update:
             self.apply_gradients = CapturedUpdate(self._apply_gradients, self.replay.stream)
 
     def _replay(self) -> CapturedMicroBatch | None:
@@ -88,7 +88,7 @@ class Trainer:
         """
         if not self.group.broadcast(self.checkpoints.exists()):
             return []
-        trained = self.ema.other if self.ema else None
+        trained = self.ema.swapped_out if self.ema else None
         self.state, carry = self.checkpoints.load(self.model, self.optimiser, trained)
         if self.ema:
             self.ema.swap()  # a checkpoint's model is the average
@@ -125,7 +125,7 @@ class Trainer:
                 meter.add(loss, targets)
                 state.step, state.tokens = state.step + 1, state.tokens + targets
                 state.epoch, state.epoch_step = batches.resume_at
-                log.advance(state.step)
+                log.show_step(state.step)
                 self.callbacks.call("on_step", state.step)
                 if state.step == first:
                     for sentence in self.task.notes(self.model):
@@ -334,6 +334,6 @@ class Trainer:
         self.state.seconds += meter.lap()
         keep = self.settings.checkpoints.keep
         with self._averaged_weights():
-            trained = self.ema.other if self.ema else None  # the weights that go on learning
+            trained = self.ema.swapped_out if self.ema else None  # the weights that go on learning
             folder = self.checkpoints.save(self.model, self.optimiser, self.state, self.carry, keep, stop, trained)
         self.callbacks.call("on_checkpoint", self.state.step, folder)

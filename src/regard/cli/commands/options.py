@@ -237,3 +237,42 @@ class SummariseOptions:
     batch_tokens: BatchTokens = 4096
     device: Device = "auto"
     as_json: Json = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookOptions:
+    run: Run
+    text: Annotated[str | None, Argument(help="What the model reads. Default: all of stdin.")] = None
+    other: Annotated[str | None, Argument(help="A second text, shown beside the first: what moved is marked.")] = None
+    target: Annotated[str | None, Option(help="What it should say, or go on with, instead of its own output.")] = None
+    ablate: Annotated[
+        list[str] | None, Option(help="Switch a head off, as encoder.1.3: layer 1, head 3. May be given again.")
+    ] = None
+    lens: Annotated[
+        bool, Option("--lens", help="Print what the model would say after each of its layers (logit lens).")
+    ] = False
+    patch: Annotated[
+        list[str] | None,
+        Option(
+            help="Put outputs for the first text into a run on the second, and print what comes back of the first's "
+            "answer: encoder.1.3, encoder.1, encoder.1@4, or all heads, layers or positions. May be given again."
+        ),
+    ] = None
+    answer: Annotated[
+        str | None, Option(help="For --patch: the token of the first output to follow. Default: what falls most.")
+    ] = None
+    trees: Trees = None
+    referent: Annotated[
+        str | None,
+        Option(help="Where the guided route leads, as it=goat or it/sie=goat. Default: guessed, in English texts."),
+    ] = None
+    output: Annotated[Path | None, Option("--output", "-o", help="The page. Default: look.html.")] = None
+    png: Annotated[Path | None, Option(help="A picture for a paper; the name may end in .pdf or .svg.")] = None
+    place: Annotated[str | None, Option(help="For --png: encoder, decoder or cross. Default: the last there is.")] = (
+        None
+    )
+    layer: Annotated[int | None, Option(min=1, help="For --png. Default: the last.")] = None
+    head: Annotated[int | None, Option(min=1, help="For --png. Default: the mean of all.")] = None
+    language: Annotated[str, Option(help="Of the page: en or zh. Default: the browser's.")] = ""
+    device: Device = "auto"
+    as_json: Json = False

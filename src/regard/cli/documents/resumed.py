@@ -49,7 +49,7 @@ class ResumedOutput:
     def open(self) -> Iterator[IO[bytes]]:
         """The finished part, to write after; when all is written, it becomes the output."""
         with os_errors_for(self.part, "written"):
-            with open(self.part, "r+b" if self.size else "wb") as file:
+            with open(self.part, "r+b" if self.size else "ab") as file:  # nothing is cut before the lock is held
                 if lock_file(file.fileno(), wait=False) is False:
                     raise RegardError(f"{self.part} is being written by another process")
                 file.truncate(self.size)
@@ -60,6 +60,7 @@ class ResumedOutput:
 
     def save(self, file: IO[bytes], counts: DocumentCounts) -> None:
         file.flush()
+        os.fsync(file.fileno())  # a power cut must not leave the state without what it counts
         self.size = file.tell()
         with atomic_write(self.state) as state:
             json.dump({"format": FORMAT, "key": self.key, "bytes": self.size, "counts": asdict(counts)}, state)

@@ -1,12 +1,11 @@
 """`regard look --lens` and `--patch`: what a model would say after each layer, and what a part's output carries."""
 
 import json
-from collections.abc import Sequence
-from pathlib import Path
 
 from rich.table import Table
 
 from regard.api import load
+from regard.cli.commands.options import LookOptions
 from regard.cli.look import given_text, parents_of
 from regard.cli.streams import open_output, warn
 from regard.console import Console
@@ -22,24 +21,12 @@ from regard.reporting import Json
 LISTED = 30  # patches that are printed; JSON has all
 
 
-def intervene(
-    run: Path,
-    text: str | None,
-    other: str | None,
-    target: str | None,
-    lens: bool,
-    patch: list[str],
-    answer: str | None,
-    trees: Path | None,
-    device: str,
-    as_json: bool,
-    output: Path | None,
-    language: str,
-    of_the_page: Sequence[object],
-) -> None:
+def intervene(options: LookOptions) -> None:
+    lens, patch, answer, output = options.lens, options.patch or [], options.answer, options.output
+    text, other, target, trees = options.text, options.other, options.target, options.trees
     if lens and patch:
         raise RegardError("--lens reads one text, --patch two; give one of them")
-    if any(of_the_page):
+    if options.ablate or options.referent or options.png:
         raise RegardError("--lens and --patch print or show what they find; leave out --ablate, --referent and --png")
     if patch and (text is None or other is None):
         raise RegardError("--patch takes two texts: what is put in comes from the first, and runs on the second")
@@ -50,8 +37,8 @@ def intervene(
     if answer is not None and not patch:
         raise RegardError("--answer belongs to --patch; leave it out")
     text = given_text(text)
-    parents = None if trees is None else parents_of(trees, [text])
-    predictor = load(run, device)
+    parents = parents_of(trees, [text])
+    predictor = load(options.run, options.device)
     if lens:
         data = logit_lens(predictor, text, target, trees=parents)
     else:
@@ -62,9 +49,9 @@ def intervene(
             target = data["output"]
         looked = look(predictor, shown, target, trees=parents)
         with open_output(output) as file:
-            file.write(page({**looked, ("lens" if lens else "patch"): data}, language))
+            file.write(page({**looked, ("lens" if lens else "patch"): data}, options.language))
         warn(f"{output} shows it; open it in a browser")
-    elif as_json:
+    elif options.as_json:
         print(json.dumps(data, ensure_ascii=False))
     elif lens:
         print_lens(data)

@@ -12,11 +12,17 @@ from regard.errors import RegardError
 from regard.io.model_card import ModelCard, read_card
 from regard.io.models import VARIABLE, find_model, known_models, models_folders
 from regard.io.run_folder import CONFIG
+from regard.language import localise
 from regard.reporting import Json
 
 
 def list_models(as_json: bool) -> None:
-    rows = [model_facts(name, folder) for name, folder in known_models().items()]
+    rows = []
+    for name, folder in known_models().items():
+        try:
+            rows.append(model_facts(name, folder))
+        except RegardError as error:
+            warn(f"{name}: left out; {error}")
     if as_json:
         print(json.dumps(rows, ensure_ascii=False, indent=1))
         return
@@ -27,13 +33,13 @@ def list_models(as_json: bool) -> None:
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("name", "what", "command", "size", "terms"):
-        table.add_column(name, no_wrap=name in ("name", "command", "size"), overflow="fold")
+        table.add_column(localise(name), no_wrap=name in ("name", "command", "size"), overflow="fold")
     for row in rows:
         command = f"regard {row['command']} {row['name']}"
         table.add_row(row["name"], row["title"], command, f"{row['size'] / 1e6:.1f} MB", row["terms"])
     Console().print(table)
     folders = dict.fromkeys(str(Path(row["folder"]).parent) for row in rows)
-    print(f"\nThey are in {', '.join(folders)}; `regard models show NAME` prints a model's card.")
+    print(localise(f"\nThey are in {', '.join(folders)}; `regard models show NAME` prints a model's card."))
 
 
 def show_model(name: str, as_json: bool) -> None:

@@ -6,7 +6,10 @@ from functools import singledispatch
 from pathlib import Path
 
 from regard import api
+from regard.cli.streams import warn
+from regard.errors import RegardError
 from regard.io.model_card import read_card
+from regard.language import localise
 from regard.predict.base import Predictor
 from regard.predict.chat import ChatPredictor
 from regard.predict.classification import TextClassifier
@@ -32,12 +35,21 @@ GAP_WORDS = 4
 
 def terminal_tour(runs: dict[str, Path], device: str) -> None:
     """Loads one model after the other; `runs` are their folders, by the names to type."""
-    for name, folder in runs.items():
-        predictor: Predictor = api.load(folder, device)
+    shown = 0
+    for number, (name, folder) in enumerate(runs.items(), 1):
+        try:
+            predictor: Predictor = api.load(folder, device)
+        except RegardError as error:
+            if number == len(runs) and not shown:
+                raise
+            warn(f"{name}: left out; {error}")
+            continue
+        shown += 1
         for line in lines_of(predictor, name, texts_for(predictor, folder)):
             print(line, end="", flush=True)
         print()
-    print("More: regard models list; regard look MODEL TEXT writes its attention as a page; regard --help")
+    more = "More: regard models list; regard look MODEL TEXT writes its attention as a page; regard --help"
+    print(localise(more))
 
 
 def texts_for(predictor: Predictor, folder: Path) -> Sequence[str]:
@@ -72,7 +84,7 @@ def _translation(translator: Translator, name: str, texts: Sequence[str]) -> Ite
         words, output = text.split(), best.text.split()
         if pairs and max(pair[0] for pair in pairs) < len(words) and max(pair[1] for pair in pairs) < len(output):
             seen = "  ".join(f"{output[target]}←{words[source]}" for source, target in pairs)
-            yield f"the word that each attended to most: {seen}\n"
+            yield localise(f"the word that each attended to most: {seen}") + "\n"
 
 
 @lines_of.register

@@ -14,6 +14,7 @@ from regard.cli.streams import warn
 from regard.errors import RegardError
 from regard.io.models import known_models
 from regard.io.run_folder import WEIGHTS
+from regard.language import localise
 
 if TYPE_CHECKING:
     from regard.serve.log import ServerLog
@@ -77,7 +78,7 @@ def serve_page(runs: dict[str, Path], port: int | None, device: str) -> None:
         port = 0
     named = {path.name if "/" in name else name: path for name, path in runs.items()}
     settings = ServerSettings(named, port=PORT if port is None else port, device=device)
-    print(f"Loading {', '.join(named)} …", flush=True)
+    print(localise(f"Loading {', '.join(named)} …"), flush=True)
     asyncio.run(run_server(settings, page_log()))
 
 
@@ -98,7 +99,7 @@ def page_log() -> "ServerLog":
     class PageLog(ServerLog):
         def log_event(self, event: str, **fields: object) -> None:
             if event == "ready":
-                print(f"The page is at {fields['address']}/ (Ctrl-C ends it)", flush=True)
+                print(localise(f"The page is at {fields['address']}/ (Ctrl-C ends it)"), flush=True)
                 if has_browser():
                     threading.Thread(target=webbrowser.open, args=(f"{fields['address']}/",), daemon=True).start()
             elif event not in ("request", "listening", "model_loaded", "ending", "ended"):

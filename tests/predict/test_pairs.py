@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.errors import RegardError
-from regard.predict.alignment import align, select_heads, to_pharaoh
+from regard.predict.pairs import align, select_heads, to_pharaoh
 
 
 def test_a_target_word_goes_where_its_pieces_looked_together() -> None:
