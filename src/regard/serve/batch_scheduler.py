@@ -31,7 +31,8 @@ def translation_result(nbest: list[Translation]) -> Result:
 def _translate(translator: LoadedModel, items: Sequence[Item], options: RequestOptions) -> list[Result]:
     decoding, count = translation_search(translator.recipe.decoding, options)
     if not options.get("alignments"):
-        found = translator.nbest(items, count, decoding, long=options.get("long") or "segments", warn=ignore)
+        long, before = options.get("long") or "segments", options.get("before", 0)
+        found = translator.nbest(items, count, decoding, long=long, warn=ignore, before=before)
         return [translation_result(nbest) for nbest in found]
     long = options.get("long") or "refuse"
     found = translator.nbest(items, count, decoding, long=long, attention=("cross",), warn=ignore)
@@ -43,7 +44,8 @@ def _translate(translator: LoadedModel, items: Sequence[Item], options: RequestO
 
 def _fill(model: LoadedModel, items: Sequence[Item], options: RequestOptions) -> list[Result]:
     long: dict[int, Shortened] = {}
-    filled = model.fill(items, options.get("top") or 5, long=options.get("long"), shortened=long)
+    top, before = options.get("top") or 5, options.get("before", 0)
+    filled = model.fill(items, top, before=before, long=options.get("long"), shortened=long)
     return [
         {"text": line, "gaps": [[guess._asdict() for guess in gap] for gap in gaps]} | long_json(long.get(n))
         for n, (line, gaps) in enumerate(zip(items, filled, strict=True))
@@ -66,7 +68,8 @@ def _predict(op: str) -> Compute:
     """The method of this name, whose predictions say themselves what they are in JSON."""
 
     def compute(model: LoadedModel, items: Sequence[Item], options: RequestOptions) -> list[Result]:
-        predictions = getattr(model, op)(items, warn=ignore, long=options.get("long"))
+        before = options.get("before", 0)
+        predictions = getattr(model, op)(items, warn=ignore, before=before, long=options.get("long"))
         return [prediction.json() for prediction in predictions]
 
     return compute
@@ -123,7 +126,8 @@ class BatchScheduler:
         """So many items of the requests; a request of which all are computed is answered. False: it failed."""
         items = [item for request in requests for item in request.remaining][:count]
         try:
-            results = iter(self.operations[requests[0].op](self.model, items, requests[0].options))
+            options: RequestOptions = {**requests[0].options, "before": len(requests[0].results)}
+            results = iter(self.operations[requests[0].op](self.model, items, options))
         except Exception as error:
             if len(requests) == 1:
                 send_error(self.send, requests[0].id, error)

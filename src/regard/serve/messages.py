@@ -28,6 +28,7 @@ class RequestOptions(TypedDict, total=False):
     stop: list[str]
     ablate: list[str]
     referent: str
+    before: int  # items of the request that were computed earlier, for messages; the server's own
     long: str | Json  # what becomes of texts that are too long, as the task's key says it
 
 
