@@ -4,12 +4,13 @@ And the table of metrics that commands print.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.table import Table
 
 from regard.api import ModelLoader, load
+from regard.cli.commands.options import EvaluationOptions
 from regard.cli.streams import progress_bar, report_acceptance, warn
 from regard.cli.translate import ensemble_of
 from regard.console import Console
@@ -18,6 +19,7 @@ from regard.errors import RegardError, plural
 from regard.evaluation.metrics import tokeniser_of
 from regard.evaluation.significance import SAMPLES, PairedResult, paired_bootstrap
 from regard.examples.pairs import read_heads
+from regard.interop.engines import engine_loader
 from regard.language import localise
 from regard.predict.options import SPLITS, split_corpora, with_beam
 from regard.predict.translation import Translator
@@ -25,39 +27,35 @@ from regard.reporting import Json
 from regard.tasks.translation import held_out_pairs
 
 
-def evaluate(
-    run: Path,
-    split: str | None,
-    device: str,
-    as_json: bool,
-    loader: ModelLoader = load,
-    others: Sequence[Path] = (),
-    **options: object,
-) -> None:
-    """`options` are those that only some tasks have, and None where they are not given."""
+def check_split(split: str | None) -> None:
     if split not in (None, *SPLITS):
         raise RegardError(f"--split is {split!r}; write {' or '.join(SPLITS)}")
-    predictor = loader(run, device)
-    if others:
+
+
+def evaluate(options: EvaluationOptions) -> None:
+    check_split(options.split)
+    loader = engine_loader(options.engine, options.precision, options.shortlist)
+    predictor = loader(options.run, options.device)
+    if options.others:
         if not isinstance(predictor, Translator):
             raise RegardError(
                 "--with is for models that translate together, and this is one of the task "
                 f"{predictor.recipe.task.kind}; leave it out"
             )
-        predictor = ensemble_of(predictor, others, device, loader)
-    task, options = predictor.recipe.task, {name: value for name, value in options.items() if value is not None}
-    for name in options:
+        predictor = ensemble_of(predictor, options.others, options.device, loader)
+    task, given = predictor.recipe.task, options.of_task()
+    for name in given:
         if name not in task.evaluate_options:
             raise RegardError(
                 f"--{name} means nothing to a model of the task {task.kind}; "
                 f"it takes {', '.join(f'--{name}' for name in ('split', *task.evaluate_options))}"
             )
     with progress_bar("Measuring") as show:
-        report = task.evaluate(predictor, split, options, lambda what, n, of: show(n, of))
+        report = task.evaluate(predictor, options.split, given, lambda what, n, of: show(n, of))
     for note in report["notes"]:
         warn(note)
     report |= report_acceptance(predictor, predictor.recipe.decoding)
-    if as_json:
+    if options.as_json:
         print(json.dumps(report, indent=1, ensure_ascii=False))
     else:
         print_metrics(report)
@@ -98,32 +96,24 @@ def print_metrics(report: Json, console: Console | None = None) -> None:
 SIGNIFICANT = 0.05  # p below this is more than chance
 
 
-def evaluate_against(
-    run: Path,
-    other: Path,
-    split: str | None,
-    device: str,
-    as_json: bool,
-    loader: ModelLoader,
-    ensemble: Sequence[Path] | None,
-    options: Mapping[str, object],
-) -> None:
-    if ensemble:
+def evaluate_against(options: EvaluationOptions) -> None:
+    run, other = options.run, options.against
+    assert other is not None
+    if options.others:
         raise RegardError("--against compares two models; leave out --with")
-    if split not in (None, *SPLITS):
-        raise RegardError(f"--split is {split!r}; write {' or '.join(SPLITS)}")
+    check_split(options.split)
     if run.resolve() == other.resolve():
         raise RegardError(f"--against {other} is the model itself; give another one")
-    models = [_translator(path, device, loader) for path in (run, other)]
-    corpora = _corpora(models[0], split, options)
+    loader = engine_loader(options.engine, options.precision, options.shortlist)
+    models = [_translator(path, options.device, loader) for path in (run, other)]
+    corpora = _corpora(models[0], options)
     languages = models[0].languages
     if models[1].languages != languages:
         raise RegardError(f"{other} translates {'→'.join(models[1].languages)}, and {run} {'→'.join(languages)}")
     pairs = held_out_pairs(models[0], corpora)
-    beam = options.get("beam")
     outputs = []
     for path, model in zip((run, other), models, strict=True):
-        search = with_beam(model.recipe.decoding, beam if isinstance(beam, int) else None)
+        search = with_beam(model.recipe.decoding, options.beam)
         trees = read_heads(corpora, languages, model.vocabulary.source)
         with progress_bar(f"Translating with {path.name}") as show:
             sources, progress = [source for source, _ in pairs], lambda what, n, of: show(n, of)
@@ -134,7 +124,7 @@ def evaluate_against(
     results = paired_bootstrap(first, second, references, tokenise)
     report = {"data": [corpus.name for corpus in corpora], "lines": len(pairs), "samples": SAMPLES}
     report |= {"first": str(run), "second": str(other)}
-    if as_json:
+    if options.as_json:
         print(json.dumps({**report, "metrics": [result.json() for result in results]}, indent=1, ensure_ascii=False))
     else:
         _print_paired(report, results)
@@ -165,16 +155,16 @@ def _translator(path: Path, device: str, loader: ModelLoader) -> Translator:
     return predictor
 
 
-def _corpora(model: Translator, split: str | None, options: Mapping[str, object]) -> list[Corpus]:
+def _corpora(model: Translator, options: EvaluationOptions) -> list[Corpus]:
     for name in ("text", "context", "stride", "memory"):
-        if options.get(name) is not None:
+        if vars(options)[name] is not None:
             raise RegardError(f"--{name} means nothing to models that translate")
-    source, reference, trees = (options.get(name) for name in ("source", "reference", "trees"))
+    source, reference, trees = options.source, options.reference, options.trees
     if (source is None) != (reference is None):
         raise RegardError("--source and --reference belong together")
     if source is not None:
         return [Corpus(source=str(source), target=str(reference), heads=str(trees) if trees else None)]
-    return split_corpora(model.recipe, split, "give --source and --reference")
+    return split_corpora(model.recipe, options.split, "give --source and --reference")
 
 
 def _print_paired(report: Json, results: Sequence[PairedResult]) -> None:

@@ -276,3 +276,37 @@ class LookOptions:
     language: Annotated[str, Option(help="Of the page: en or zh. Default: the browser's.")] = ""
     device: Device = "auto"
     as_json: Json = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions:
+    run: Run
+    split: Annotated[str | None, Option(help="test or valid of the recipe. Default: test if there is one.")] = None
+    source: Annotated[Path | None, Option(help="Measure on this file instead, with --reference.")] = None
+    reference: Annotated[Path | None, Option(help="What the translations should be, line by line.")] = None
+    trees: Trees = None
+    beam: Beam = None
+    others: Others = None
+    against: Annotated[
+        Path | None, Option(metavar="RUN", help="Another model: is the difference more than chance? Paired bootstrap.")
+    ] = None
+    engine: Engine = "own"
+    precision: Precision = None
+    shortlist: UsesShortlist = False
+    text: Annotated[Path | None, Option(help="Not for translation: measure on this file instead.")] = None
+    context: Annotated[int | None, Option(min=1, help="A language model: tokens of a window.")] = None
+    stride: Annotated[
+        int | None, Option(min=1, help="A language model: tokens from window to window; less is slower.")
+    ] = None
+    memory: Annotated[
+        int | None, Option(min=0, help="A language model with a memory: tokens remembered before a window.")
+    ] = None
+    device: Device = "auto"
+    as_json: Json = False
+
+    def of_task(self) -> dict[str, object]:
+        """The options that only some tasks have, where they are given."""
+        from regard.predict.options import EvaluateOptions
+
+        given = {name: vars(self)[name] for name in EvaluateOptions.__annotations__}
+        return {name: value for name, value in given.items() if value is not None}

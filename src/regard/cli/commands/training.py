@@ -7,7 +7,7 @@ import typer
 from typer import Argument, Option
 
 from regard.cli.commands.app import RenamedOptions, TrainCommand, app, with_plugins
-from regard.cli.commands.options import Beam, Device, Engine, Json, Others, Precision, Run, Trees, UsesShortlist
+from regard.cli.commands.options import Device, EvaluationOptions, Json, Run
 
 
 @app.command()
@@ -161,55 +161,11 @@ def compare(
 
 @app.command(cls=RenamedOptions)
 @with_plugins
-def evaluate(
-    run: Run,
-    split: Annotated[str | None, Option(help="test or valid of the recipe. Default: test if there is one.")] = None,
-    source: Annotated[Path | None, Option(help="Measure on this file instead, with --reference.")] = None,
-    reference: Annotated[Path | None, Option(help="What the translations should be, line by line.")] = None,
-    trees: Trees = None,
-    beam: Beam = None,
-    others: Others = None,
-    against: Annotated[
-        Path | None, Option(metavar="RUN", help="Another model: is the difference more than chance? Paired bootstrap.")
-    ] = None,
-    engine: Engine = "own",
-    precision: Precision = None,
-    shortlist: UsesShortlist = False,
-    text: Annotated[Path | None, Option(help="Not for translation: measure on this file instead.")] = None,
-    context: Annotated[int | None, Option(min=1, help="A language model: tokens of a window.")] = None,
-    stride: Annotated[
-        int | None, Option(min=1, help="A language model: tokens from window to window; less is slower.")
-    ] = None,
-    memory: Annotated[
-        int | None, Option(min=0, help="A language model with a memory: tokens remembered before a window.")
-    ] = None,
-    device: Device = "auto",
-    as_json: Json = False,
-) -> None:
+def evaluate(options: EvaluationOptions) -> None:
     """Measure a model, as its task is measured: BLEU, chrF and TER with signatures, perplexity, accuracy, F1."""
-    from regard.cli.evaluate import evaluate as body
-    from regard.interop.engines import engine_loader
+    from regard.cli.evaluate import evaluate, evaluate_against
 
-    of_translation = {"source": source, "reference": reference, "trees": trees, "beam": beam}
-    of_text = {"text": text, "context": context, "stride": stride, "memory": memory}
-    if against is not None:
-        from regard.cli.evaluate import evaluate_against
-
-        options = {"beam": beam, "source": source, "reference": reference, "trees": trees, **of_text}
-        evaluate_against(
-            run, against, split, device, as_json, engine_loader(engine, precision, shortlist), others, options
-        )
-        return
-    body(
-        run,
-        split,
-        device,
-        as_json,
-        engine_loader(engine, precision, shortlist),
-        others or (),
-        **of_translation,
-        **of_text,
-    )
+    (evaluate if options.against is None else evaluate_against)(options)
 
 
 @app.command()
