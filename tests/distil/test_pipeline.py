@@ -58,7 +58,9 @@ def test_a_student_is_taught_stored_and_measured(toy_run: Path, tmp_path: Path, 
 
 
 def test_filters_may_change_until_a_student_learns(toy_run: Path, tmp_path: Path, capsys: Any) -> None:
-    """And what a killed export left is removed."""
+    """And all else until something is translated; what a killed export left is removed."""
+    with pytest.raises(RegardError, match="greedy search gives one output, not 2"):
+        run(toy_run, tmp_path / "out", nbest=2, beam=1)
     run(toy_run, tmp_path / "out")
     shutil.rmtree(tmp_path / "out" / "student")
     (tmp_path / "out" / ".student-int8.123").mkdir()

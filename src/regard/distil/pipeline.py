@@ -198,19 +198,21 @@ def _plan(teacher: Path, texts: Sequence[Corpus], translator: Translator, option
 
 
 def _check_plan(out: Path, plan: Json) -> None:
-    """A folder holds the translations of one teacher and text; what is left out of them may change until a student
-    has begun to learn."""
+    """A folder holds the translations of one teacher and text: until the first of them all may change, and what is
+    left out of them until a student begins to learn."""
     plan = json.loads(json.dumps(plan))
     before = read_json(out / PLAN) if (out / PLAN).exists() else {}
     changed = [name for name in plan if name in before and before[name] != plan[name]]
-    if not changed or (not (out / "student").exists() and set(changed) <= FILTERS):
-        with atomic_write(out / PLAN) as file:
-            file.write(json.dumps(plan, indent=1) + "\n")
-    else:
+    fixed = set(plan)
+    if not (out / "student").exists():
+        fixed = fixed - FILTERS if any((out / "translations").glob("*.tsv")) else set()
+    if fixed & set(changed):
         raise RegardError(
             f"{out} has the translations of another plan ({', '.join(changed)} changed); give another --out, or what "
             "it was begun with"
         )
+    with atomic_write(out / PLAN) as file:
+        file.write(json.dumps(plan, indent=1) + "\n")
 
 
 def _learning_text(
