@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from regard.api import ModelLoader, load
+from regard.api import ModelLoader
 from regard.cli.commands.options import EvaluationOptions
 from regard.cli.streams import progress_bar, report_acceptance, warn
 from regard.cli.translate import ensemble_of
