@@ -30,7 +30,8 @@ WORDS = re.compile(  # of a formula that says something
 )
 UNSEEN_FILES = (  # what programs receive, what only a caller in Python sees, and what has its own Chinese beside it
     "__init__.py", "data/embedded.py", "evaluation/squad.py", "interop/ct2_example.py", "language/command_help.py",
-    "look/__init__.py", "look/figures.py", "look/html.py", "mechanisms.py", "nn/cache/kv_cache.py", "nn/layout.py",
+    "look/__init__.py", "look/figures.py", "look/html.py", "mechanisms.py", "nn/cache/kv_cache.py",
+    "nn/cache/segment_memory.py", "nn/layout.py",
     "nn/multi_head.py", "serve/app.py", "serve/batch_scheduler.py", "serve/http.py", "serve/log.py",
     "serve/scheduler.py", "serve/schemas.py", "serve/stream_scheduler.py", "serve/translation_scheduler.py",
     "text/moses.py", "text/sentences.py",
