@@ -349,6 +349,15 @@ def test_chinese_readers_are_spoken_to_in_chinese(visit: Visit) -> None:
     assert english == chinese
 
 
+@pytest.mark.parametrize("visit", [{"locale": "zh-CN"}], indirect=True)
+def test_what_a_model_is_follows_the_language(visit: Visit, stub: Stub) -> None:
+    stub.models = [{**ALL[0], "kind": "translation", "title": "translation en→de"}]
+    visit.page.reload()
+    expect(visit.page.get_by_text("en-de · 翻译 en→de")).to_be_visible()
+    visit.page.get_by_role("button", name="English").click()
+    expect(visit.page.get_by_text("en-de · translation en→de")).to_be_visible()
+
+
 def every_tab(visit: Visit) -> Iterator[str]:
     """Each tab, with something in it."""
     for name in TABS:
