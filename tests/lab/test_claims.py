@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from regard.errors import RegardError
-from regard.lab.claim import Claim, Measurement, PredictedRange, Setup, Verdict, at_least, judge
+from regard.lab.claim import Claim, Measurement, PredictedRange, Setup, Verdict, judge, lower_bound
 from regard.lab.claims.corpus.syntax import trees_of
 from regard.lab.controls import CONTROLS
 from regard.lab.corpus import REST, UNKNOWN
@@ -108,7 +108,7 @@ def test_opposite_settings_depend() -> None:
 
 
 def test_where_a_control_fails_nothing_follows() -> None:
-    predictions = [at_least("gain", "", 1), at_least("learned", "", 0.9, control=True)]
+    predictions = [lower_bound("gain", "", 1), lower_bound("learned", "", 0.9, control=True)]
 
     def with_values(gain: float, learned: float) -> Verdict:
         claim = Claim("", "", "", predictions, lambda seed, setup: Measurement({}), 0, "")

@@ -85,11 +85,11 @@ class PredictedRange:
         return names.get(side(interval, self.low, self.high), "undecided")
 
 
-def at_least(quantity: str, sentence: str, low: float, setting: str = "", control: bool = False) -> PredictedRange:
+def lower_bound(quantity: str, sentence: str, low: float, setting: str = "", control: bool = False) -> PredictedRange:
     return PredictedRange(quantity, sentence, low, math.inf, setting, control)
 
 
-def at_most(quantity: str, sentence: str, high: float, setting: str = "") -> PredictedRange:
+def upper_bound(quantity: str, sentence: str, high: float, setting: str = "") -> PredictedRange:
     return PredictedRange(quantity, sentence, -math.inf, high, setting)
 
 

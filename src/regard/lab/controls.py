@@ -5,12 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-import torch
-
 from regard import config
 from regard.config import Choice
 from regard.console import Console
 from regard.errors import RegardError
+from regard.lab.corpus import parameters_built
 from regard.lab.trainings import Outcome, Training
 from regard.recipe import Recipe
 from regard.run import dry_run
@@ -56,8 +55,7 @@ def prepare(recipe: Recipe) -> Task:
 def count_parameters(recipe: Recipe, task: Task) -> int:
     if hasattr(task, "recipe"):
         task.recipe = recipe
-    with torch.device("meta"):
-        return sum(p.numel() for p in task.build_model().parameters())
+    return parameters_built(task.build_model)
 
 
 def with_steps(recipe: Recipe, steps: float) -> Recipe:

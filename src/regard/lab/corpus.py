@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.config import parse_config, to_node
 from regard.data import embedded
 from regard.data.embedded import Pair, bare
-from regard.lab.tiny import Learned, TinyEncoder, descend, learned
+from regard.lab.tiny import FittedModel, TinyEncoder, descend, learned
 from regard.models import TransformerConfig
 from regard.models.batch import PairBatch, RaggedRows, collate_pairs
 from regard.models.rnn import RnnConfig
@@ -107,7 +107,7 @@ def masked_encoder(
     heads: int = 4,
     kinds: tuple[float, float] = (0.8, 0.1),
     text: tuple[Tensor, int] | None = None,
-) -> Learned:
+) -> FittedModel:
     """Two layers that have learned to guess masked words: of the training sentences, or of a text's rows and words."""
     rows, words = text or (english("train"), entries())
     return learned(
@@ -181,11 +181,11 @@ def translation_loss(model: nn.Module, most: int = 500) -> float:
     return float(F.cross_entropy(model.eval()(batch), batch.labels))
 
 
-def count_parameters(build: Callable[[], nn.Module]) -> int:
+def parameters_built(build: Callable[[], nn.Module]) -> int:
     with torch.device("meta"):
         return sum(p.numel() for p in build().parameters())
 
 
 def same_size(build: Callable[[int], nn.Module], target: int, sizes: Sequence[int]) -> int:
     """The size whose model has most nearly so many parameters."""
-    return min(sizes, key=lambda size: abs(count_parameters(lambda: build(size)) - target))
+    return min(sizes, key=lambda size: abs(parameters_built(lambda: build(size)) - target))

@@ -110,7 +110,7 @@ def fit(model: nn.Module, draw: Draw, steps: int, rate: float) -> list[float]:
 
 
 @dataclass(frozen=True)
-class Learned:
+class FittedModel:
     """A trained model, with the losses of its training."""
 
     model: Any  # any module; `Any` lets a claim call its own methods
@@ -126,11 +126,11 @@ class Learned:
         return [(float(n), self.losses[n]) for n in range(0, len(self.losses), every)]
 
 
-def learned(seed: int, build: Callable[[], nn.Module], draw: Draw, steps: int, rate: float) -> Learned:
+def learned(seed: int, build: Callable[[], nn.Module], draw: Draw, steps: int, rate: float) -> FittedModel:
     """What `build` makes and `draw` gives, by this seed alone: arms of a seed begin alike and see the same."""
     torch.manual_seed(seed)
     model = build()
-    return Learned(model, fit(model, draw, steps, rate))
+    return FittedModel(model, fit(model, draw, steps, rate))
 
 
 def previous_word(entries: int, length: int, rows: int = 32, circle: bool = False) -> tuple[Tensor, Tensor]:

@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, at_least
-from regard.lab.corpus import count_parameters, fit_translator, same_size, tiny_translator, translation_loss
+from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, lower_bound
+from regard.lab.corpus import fit_translator, parameters_built, same_size, tiny_translator, translation_loss
 from regard.lab.tiny import points
 from regard.models.rnn import RnnConfig
 
@@ -22,8 +22,8 @@ def loss(seed: int, bidirectional: bool, size: int) -> float:
     return translation_loss(model)
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
-    target = count_parameters(lambda: tiny_rnn(True, SIZE))
+def _measure(seed: int, setup: Setup) -> Measurement:
+    target = parameters_built(lambda: tiny_rnn(True, SIZE))
     wider = same_size(lambda size: tiny_rnn(False, size), target, range(SIZE, 2 * SIZE))
     both, one = loss(seed, not setup.fault, SIZE), loss(seed, False, wider)
     return Measurement({"gain": one - both}, {"loss": {"": points((0, 1), (both, one))}})
@@ -33,8 +33,8 @@ CLAIM = Claim(
     title="Both directions",
     sentence="Recurrent encoders that read both ways are better than those that read one way.",
     source="notes 003; Bahdanau 2014, 3.2",
-    predictions=(at_least("gain", "loss of a word, one way less both ways, in nats", 0.02),),
-    measure=measure,
+    predictions=(lower_bound("gain", "loss of a word, one way less both ways, in nats", 0.02),),
+    measure=_measure,
     seconds=10.0,
     seeds=(3, 6),
     depends_on="Bahdanau's model, tiny, on the embedded corpus, 250 steps; the one that reads one way is wider, so "
@@ -46,7 +46,7 @@ CLAIM = Claim(
         "multi30k-en-de",
         {name: (f"model={{kind: rnn, preset: bahdanau, size: 256, bidirectional: {value}}}",)
          for name, value in (("both ways", "true"), ("one way", "false"))},
-        (at_least("one way less both ways", "loss, one way less both ways", 0.02),),
+        (lower_bound("one way less both ways", "loss, one way less both ways", 0.02),),
         ("training.schedule.peak=1e-3", "training.clip=1.0"),
         control="parameters",
         seconds=150,

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data import embedded
-from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, at_least
+from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, lower_bound
 from regard.lab.corpus import PAD, UNKNOWN, drawn, next_words, same_size
 from regard.lab.tiny import TinyEncoder, fit, points
 from regard.models.batch import RaggedRows
@@ -49,7 +49,7 @@ def trained_loss(seed: int, kind: TextConfig) -> float:
     return loss_per_character(model, tokenizer, [pair.source for pair in embedded.pairs("test")[:TEST]])
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     losses = {name: trained_loss(seed, KINDS["characters"] if setup.fault else kind) for name, kind in KINDS.items()}
     numbers = {name: losses[name] - losses["subwords"] for name in ("words", "characters")}
     return Measurement(numbers, {"loss": {"": points(range(len(losses)), [*losses.values()])}})
@@ -60,10 +60,10 @@ CLAIM = Claim(
     sentence="Subwords are better than words and than characters.",
     source="notes 000 and 001; Sennrich 2016",
     predictions=(
-        at_least("words", "loss of a character with words less that with subwords", 0.01, "words"),
-        at_least("characters", "loss of a character with characters less that with subwords", 0.01, "characters"),
+        lower_bound("words", "loss of a character with words less that with subwords", 0.01, "words"),
+        lower_bound("characters", "loss of a character with characters less that with subwords", 0.01, "characters"),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=6.0,
     seeds=(3, 6),
     depends_on="Language models of 60,000 parameters, 3,000 sentences, as many steps of as many sentences for each. "
@@ -76,8 +76,8 @@ CLAIM = Claim(
         {kind: (f"text={{kind: {kind}{', size: 10000' if kind != 'char' else ''}, moses: true, lower: true}}",)
          for kind in ("bpe", "word", "char")},
         (
-            at_least("bpe less word", "chrF, subwords less words", 0.5, "words"),
-            at_least("bpe less char", "chrF, subwords less characters", 0.5, "characters"),
+            lower_bound("bpe less word", "chrF, subwords less words", 0.5, "words"),
+            lower_bound("bpe less char", "chrF, subwords less characters", 0.5, "characters"),
         ),
         metric="chrf",
         control="parameters",

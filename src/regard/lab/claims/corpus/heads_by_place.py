@@ -2,7 +2,7 @@
 
 import torch
 
-from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, at_least, at_most
+from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, lower_bound, upper_bound
 from regard.lab.corpus import fit_translator, tiny_translator, translation_loss
 from regard.lab.tiny import points
 from regard.models.transformer import TransformerConfig
@@ -23,7 +23,7 @@ def loss_with(seed: int, own: int, cross: int, narrow: bool = False) -> float:
     return translation_loss(model)
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     losses = {name: loss_with(seed, own, cross, bool(setup.fault)) for name, (own, cross) in ARMS.items()}
     numbers = {
         "cross less self": (losses["one in cross"] - losses["four"]) - (losses["one in self"] - losses["four"]),
@@ -37,11 +37,11 @@ CLAIM = Claim(
     sentence="Heads help cross-attention more than self-attention, and more than four gain nothing.",
     source="notes 000; Michel 2019",
     predictions=(
-        at_least("cross less self", "what one head in place of four costs in cross-attention, less what it costs in "
+        lower_bound("cross less self", "what one head in place of four costs in cross-attention, less what it costs in "
                  "self-attention, in nats a word", 0.01),
-        at_most("more than four", "loss with four heads less that with eight", 0.01),
+        upper_bound("more than four", "loss with four heads less that with eight", 0.01),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=10.0,
     seeds=(3, 6),
     depends_on="One layer each of encoder and decoder, 32 wide, 250 steps on the embedded corpus, whose sentences are "
@@ -57,8 +57,8 @@ CLAIM = Claim(
             "eight": ("model.heads=8",),
         },
         (
-            at_least("cross less self", "loss that one head costs in cross less in self-attention", 0.01),
-            at_most("four less eight", "loss with four heads less that with eight", 0.01),
+            lower_bound("cross less self", "loss that one head costs in cross less in self-attention", 0.01),
+            upper_bound("four less eight", "loss with four heads less that with eight", 0.01),
         ),
         sums={"cross less self": {"one in cross": 1, "one in self": -1}},
         seeds=(5, 8),

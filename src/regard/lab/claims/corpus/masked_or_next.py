@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.data import embedded
-from regard.lab.claim import Claim, Figure, Measurement, Points, Setup, TextExperiment, at_least
+from regard.lab.claim import Claim, Figure, Measurement, Points, Setup, TextExperiment, lower_bound
 from regard.lab.corpus import (
     BOS,
     PAD,
@@ -80,7 +80,7 @@ def way_down(losses: Points) -> float:
     return (first - early) / (first - last)
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     kind = "forward" if setup.fault else "masked"
     deep, deep_losses = learn(kind, seed, SIZE)
     right, right_losses = learn("forward", seed, SIZE)
@@ -99,13 +99,15 @@ CLAIM = Claim(
     sentence="A masked language model learns more slowly than a left-to-right one; deep bidirectionality matters.",
     source="notes 003; Devlin 2019, 5.1 and C.1",
     predictions=(
-        at_least("slower", "share of its way down that the loss has gone after a quarter of the steps, next words less "
+        lower_bound("slower",
+                "share of its way down that the loss has gone after a quarter of the steps, next words less "
                  "masked", 0.05),
-        at_least("one way", "accuracy of a linear map from states to where a word's head stands, masked less left to "
+        lower_bound("one way",
+                "accuracy of a linear map from states to where a word's head stands, masked less left to "
                  "right", 0.01),
-        at_least("shallow", "the same, masked less left to right and right to left side by side", 0.01),
+        lower_bound("shallow", "the same, masked less left to right and right to left side by side", 0.01),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=11.0,
     seeds=(3, 6),
     depends_on="Two layers of 48, and of 32 for the pair that reads one way each, 240 steps on the embedded corpus, as "
@@ -121,7 +123,7 @@ CLAIM = Claim(
                 "position: {kind: learned, length: 128}}",
             ),
         },
-        (at_least("masked less left to right", "accuracy on SST-2, masked less the other", 0.3),),
+        (lower_bound("masked less left to right", "accuracy on SST-2, masked less the other", 0.3),),
         ("training.steps=1000", "training.schedule.warmup=100"),
         pretrained={
             "masked": ("bert-small-wikitext2", "training.steps=1200"),

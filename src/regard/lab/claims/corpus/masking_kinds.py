@@ -2,22 +2,22 @@
 
 import torch
 
-from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, at_least
+from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, lower_bound
 from regard.lab.corpus import PAD, english, head_offsets, masked_encoder, probe
-from regard.lab.tiny import Learned
+from regard.lab.tiny import FittedModel
 
 STEPS, SIZE, TRAIN, TEST = 250, 48, 1500, 700
 KINDS = {"80/10/10": (0.8, 0.1), "100/0/0": (1.0, 0.0)}
 
 
 @torch.no_grad()
-def tree_accuracy(encoder: Learned) -> float:
+def tree_accuracy(encoder: FittedModel) -> float:
     """What a linear map finds in the states of unmasked sentences: where a word's head stands."""
     train, test = encoder.model.states(english("train", TRAIN)), encoder.model.states(english("valid", TEST))
     return probe((train, head_offsets("train", TRAIN)), (test, head_offsets("valid", TEST)))
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     ids = english("valid", TEST)
     words = ids, ids.masked_fill(ids == PAD, -100)
     mixed, alone = (
@@ -33,10 +33,12 @@ CLAIM = Claim(
     "no [MASK].",
     source="notes 003; Devlin 2019, 3.1 and C.2",
     predictions=(
-        at_least("words", "share of unmasked words that the model names, 80/10/10 less 100/0/0", 0.1),
-        at_least("trees", "accuracy of a linear map from frozen states to where a word's head stands, likewise", 0.01),
+        lower_bound("words", "share of unmasked words that the model names, 80/10/10 less 100/0/0", 0.1),
+        lower_bound(
+            "trees", "accuracy of a linear map from frozen states to where a word's head stands, likewise", 0.01
+        ),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=6.0,
     seeds=(3, 6),
     depends_on="Two layers of 48, 250 steps on the embedded corpus, features from the last layer. Fine-tuning can undo "
@@ -46,7 +48,7 @@ CLAIM = Claim(
     on_text=TextExperiment(
         "sst2-bert-small",
         {"80/10/10": ("training.init=@mixed",), "100/0/0": ("training.init=@masked",)},
-        (at_least("80/10/10 less 100/0/0", "SST-2's accuracy, 80/10/10 less 100/0/0", 0.3),),
+        (lower_bound("80/10/10 less 100/0/0", "SST-2's accuracy, 80/10/10 less 100/0/0", 0.3),),
         ("training.steps=1000", "training.schedule.warmup=100"),
         pretrained={
             "mixed": ("bert-small-wikitext2", "training.steps=1200"),

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from regard.lab.claim import Claim, Figure, Measurement, Setup, at_least
+from regard.lab.claim import Claim, Figure, Measurement, Setup, lower_bound
 from regard.lab.corpus import PAD, WordEncoder, english, masked, masked_encoder, mean_loss
 from regard.lab.tiny import points
 from regard.nn.multi_head import MultiHeadAttention
@@ -43,7 +43,7 @@ def rank_correlation(a: Tensor, b: Tensor) -> float:
     return float(torch.corrcoef(ranks)[0, 1])
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     models = {heads: masked_encoder(seed, SIZE, STEPS, 4 if setup.fault else heads).model for heads in HEADS}
     mass = {heads: own_mass(model) for heads, model in models.items()}
     norms, costs = norms_and_costs(models[HEADS[-1]])
@@ -58,10 +58,10 @@ CLAIM = Claim(
     sentence="One head looks too much at its own place; several do not, and W^O weighs them.",
     source="notes 001",
     predictions=(
-        at_least("own", "weight on one's own place with one head less that with four", 0.05),
-        at_least("norms", "rank correlation of the norm of a head's part of W^O and the cost of its ablation", 0.3),
+        lower_bound("own", "weight on one's own place with one head less that with four", 0.05),
+        lower_bound("norms", "rank correlation of the norm of a head's part of W^O and the cost of its ablation", 0.3),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=8.0,
     seeds=(3, 6),
     depends_on="Two layers of 48 that guess masked words of the embedded corpus; sixteen heads are ranked. The norm of "

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.data import embedded
 from regard.data.embedded import MinimalPair
-from regard.lab.claim import Claim, Figure, Measurement, Setup, at_least
+from regard.lab.claim import Claim, Figure, Measurement, Setup, lower_bound
 from regard.lab.corpus import encoded, fit_translator, pair_batch, tiny_translator
 from regard.lab.tiny import points
 from regard.models.transformer import TransformerConfig
@@ -81,7 +81,7 @@ def rules(pairs: Sequence[MinimalPair]) -> float:
     return max(right.values()) / (2 * len(pairs))
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     model = tiny_translator(
         TransformerConfig, layers=2, size=SIZE, inner=2 * SIZE, heads=4, dropout=0.0, init="xavier"
     )  # fmt: skip
@@ -102,15 +102,17 @@ CLAIM = Claim(
     sentence="'it' attends to what it refers to.",
     source="notes 000 and 002; Uszkoreit 2017",
     predictions=(
-        at_least("encoder", "weight from 'it' on a noun where it is the referent, less where the other is, best head "
+        lower_bound("encoder",
+                "weight from 'it' on a noun where it is the referent, less where the other is, best head "
                  "of the encoder", 0.1, "encoder"),
-        at_least("cross", "the same of cross-attention, where the German pronoun is predicted", 0.1, "cross-attention"),
-        at_least("cross right", "share of sentences in which that head has the referent above the other noun", 0.6,
+        lower_bound("cross",
+                "the same of cross-attention, where the German pronoun is predicted", 0.1, "cross-attention"),
+        lower_bound("cross right", "share of sentences in which that head has the referent above the other noun", 0.6,
                  "cross-attention"),
-        at_least("pronouns", "share of German pronouns that are right, so that there is something to follow", 0.9,
+        lower_bound("pronouns", "share of German pronouns that are right, so that there is something to follow", 0.9,
                  "cross-attention", control=True),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=14.0,
     seeds=(3, 6),
     depends_on="A small translator of the embedded corpus's sentences with 'because', whose German pronouns show the "

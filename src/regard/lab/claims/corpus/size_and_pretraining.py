@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.data import embedded
-from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, at_least
+from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, lower_bound
 from regard.lab.corpus import PAD, WordEncoder, encoded, masked_encoder, padded
-from regard.lab.tiny import Learned, fit, points
+from regard.lab.tiny import FittedModel, fit, points
 
 STEPS, TUNING, SIZES, CLASSES, EACH, TEST = 250, 120, (16, 64), 20, 4, 600
 PRETRAINED = ("bert-small-wikitext2", "training.steps=1200")
@@ -54,10 +54,10 @@ def tuned_accuracy(seed: int, size: int, pretrain: bool) -> float:
         chosen = torch.randint(len(ids), (16,))
         return ids[chosen], labels[chosen]
 
-    return Learned(model, fit(model, draw, TUNING, 3e-3)).right(*test)
+    return FittedModel(model, fit(model, draw, TUNING, 3e-3)).right(*test)
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     scratch = [tuned_accuracy(seed, size, False) for size in SIZES]
     pretrained = scratch if setup.fault else [tuned_accuracy(seed, size, True) for size in SIZES]
     numbers = {"size": pretrained[1] - pretrained[0], "pretraining": pretrained[1] - scratch[1]}
@@ -70,10 +70,10 @@ CLAIM = Claim(
     sentence="With pretraining, larger models help tasks with few examples.",
     source="notes 003; Devlin 2019, 5.2",
     predictions=(
-        at_least("size", "accuracy of a pretrained model of 64 less one of 16", 0.03),
-        at_least("pretraining", "accuracy of the model of 64, pretrained less from scratch", 0.05),
+        lower_bound("size", "accuracy of a pretrained model of 64 less one of 16", 0.03),
+        lower_bound("pretraining", "accuracy of the model of 64, pretrained less from scratch", 0.05),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=8.0,
     seeds=(3, 6),
     depends_on="Sixteen against sixty-four numbers, which is not BERT base against large; eighty labelled sentences of "
@@ -89,8 +89,8 @@ CLAIM = Claim(
             "tiny from scratch": ("training.init=null", "model.preset=tiny"),
         },
         (
-            at_least("small less tiny", "accuracy by 1,000 phrases of SST-2, 512 wide less 128", 1),
-            at_least("gain of size", "that, less the same without pretraining", 0),
+            lower_bound("small less tiny", "accuracy by 1,000 phrases of SST-2, 512 wide less 128", 1),
+            lower_bound("gain of size", "that, less the same without pretraining", 0),
         ),
         ("training.steps=300", "training.schedule.warmup=30", "data.train=[{set: 'glue/SST-2:train', weight: 0.015}]"),
         {"gain of size": {"small": 1, "tiny": -1, "small from scratch": -1, "tiny from scratch": 1}},

@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.data import embedded
 from regard.data.annotations import read_treebank
 from regard.errors import RegardError
-from regard.lab.claim import Claim, Figure, Measurement, Setup, at_least
+from regard.lab.claim import Claim, Figure, Measurement, Setup, lower_bound
 from regard.lab.corpus import PAD, REST, UNKNOWN, WordEncoder, english, entries, masked_encoder, padded
 from regard.lab.tiny import points
 
@@ -83,7 +83,7 @@ def agreement(looks: Tensor, parents: Tensor) -> Tensor:
     return ((looks == parents) & (parents >= 0)).double().sum((-2, -1)) / (parents >= 0).sum()
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     bank = trees_of(Path(setup.trees)) if setup.trees else embedded_trees()
 
     def best(looks: Callable[[Tensor], Tensor]) -> float:
@@ -113,10 +113,11 @@ CLAIM = Claim(
     sentence="Self-attention finds syntax.",
     source="notes 003; Clark 2019; Voita 2019",
     predictions=(
-        at_least("gain", "share of words whose head in the tree is where the best attention head looks most, less the "
+        lower_bound("gain",
+                "share of words whose head in the tree is where the best attention head looks most, less the "
                  "same of the best fixed distance", 0.05),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=7.0,
     seeds=(3, 6),
     depends_on="Two layers of four heads that guess masked words, 600 steps; one attention head for all relations, "

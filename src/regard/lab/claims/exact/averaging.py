@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from regard.lab.claim import Claim, Figure, Measurement, Setup, at_most
+from regard.lab.claim import Claim, Figure, Measurement, Setup, upper_bound
 from regard.lab.tiny import attention_layer, points
 
 SIZE, LENGTH, DEPTH, HEADS = 64, 24, 12, 4
@@ -29,7 +29,7 @@ def differences_by_depth(residual: str, feed_forward: bool) -> list[float]:
     return found
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     everywhere = setup.fault == "a residual everywhere"
     found = {
         name: differences_by_depth("pre_norm" if everywhere else residual, feed_forward)
@@ -44,11 +44,13 @@ CLAIM = Claim(
     sentence="Without the feed-forward layer, stacked attention only averages again.",
     source="notes 000 (“It’s all just weighted averages”)",
     predictions=(
-        at_most("attention alone", f"what is left of the words' differences after {DEPTH} layers, no residual", 0.05,
+        upper_bound("attention alone",
+                f"what is left of the words' differences after {DEPTH} layers, no residual", 0.05,
                 "without residual"),
-        at_most("residual", "the same with residual connections, still without feed-forward", 0.05, "with residual"),
+        upper_bound("residual",
+                "the same with residual connections, still without feed-forward", 0.05, "with residual"),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=0.1,
     depends_on="The residual, not the feed-forward network, keeps words apart: without one, the network's presence "
     "hardly helps (see the curves); with one, attention alone keeps them. Fresh weights, no training: "

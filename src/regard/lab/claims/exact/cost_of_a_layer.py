@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.lab.claim import Claim, Figure, Measurement, Points, PredictedRange, Setup, at_most
+from regard.lab.claim import Claim, Figure, Measurement, Points, PredictedRange, Setup, upper_bound
 from regard.lab.tiny import exponent, points, seconds_of
 from regard.nn import MultiHeadAttention
 from regard.nn.attention import attention
@@ -44,7 +44,7 @@ def parts(n: int, d: int, fault: str) -> dict[str, float]:
         }
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     scale = 1 if setup.device == "cpu" else 16  # so that a GPU has something to do
     lengths, sizes = ([scale * value for value in values] for values in (LENGTHS, SIZES))
     tables = {
@@ -73,7 +73,9 @@ CLAIM = Claim(
     sentence="Per layer: self-attention n²·d, recurrent n·d², convolution k·n·d², restricted attention r·n·d.",
     source="notes 001; Vaswani 2017, table 1",
     predictions=(
-        at_most("products", "counted products of a whole layer, against 4nd² + 2n²d: relative error", 1e-9, "counted"),
+        upper_bound(
+            "products", "counted products of a whole layer, against 4nd² + 2n²d: relative error", 1e-9, "counted"
+        ),
         _exponent("n", "self-attention", "QKᵀV", 2),
         _exponent("n", "restricted", f"a window of {WINDOW}", 1),
         _exponent("n", "convolution", "a convolution", 1),
@@ -82,7 +84,7 @@ CLAIM = Claim(
         _exponent("d", "convolution", "a convolution", 2),
         _exponent("d", "recurrent", "an LSTM", 2),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=0.5,
     depends_on="The products are exact. Times follow them only where products are what takes the time: at small d the "
     "softmax of n² scores, at small n the start of every operation. n² d is QKᵀV alone; a whole layer has 4nd² more. "

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from regard.lab.claim import Claim, Figure, Measurement, Setup, at_most
+from regard.lab.claim import Claim, Figure, Measurement, Setup, upper_bound
 from regard.lab.tiny import points, seconds_of
 from regard.nn import MultiHeadAttention
 
@@ -19,7 +19,7 @@ def seconds(layer: nn.Module, n: int, repeats: int = 1) -> float:
 
 
 @torch.no_grad()
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     layers = {
         "self-attention": MultiHeadAttention(SIZE, 1),
         "LSTM": nn.LSTM(SIZE, SIZE, batch_first=True),
@@ -43,11 +43,11 @@ CLAIM = Claim(
     sentence="Self-attention is faster than recurrence when the sentence is shorter than the vectors, n < d.",
     source="the notes; Vaswani 2017, section 4",
     predictions=tuple(
-        at_most(f"{n}, {name}", f"time of self-attention as a share of {article} {name}'s, {n} words", 1, name)
+        upper_bound(f"{n}, {name}", f"time of self-attention as a share of {article} {name}'s, {n} words", 1, name)
         for article, name in (("an", "LSTM"), ("a", "GRU"))
         for n in SHORT
     ),
-    measure=measure,
+    measure=_measure,
     seconds=0.3,
     depends_on="On what computes it: torch has a fused LSTM for CPUs and none for the GRU; and a layer of "
     "attention is a dozen operations, whose start is most of the time for so short a sentence. Where "

@@ -3,7 +3,7 @@
 import torch
 
 from regard.config import parse_config
-from regard.lab.claim import Claim, Figure, Measurement, PredictedRange, Setup, at_most
+from regard.lab.claim import Claim, Figure, Measurement, PredictedRange, Setup, upper_bound
 from regard.lab.tiny import points
 from regard.models import TransformerConfig
 from regard.nn import sinusoids
@@ -21,7 +21,7 @@ def ratio(size: int, init: str, scale: bool) -> float:
 
 
 @torch.no_grad()
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     found = {
         f"{init}, {name}": [ratio(size, init, scale and not setup.fault) for size in SIZES]
         for init in INITS
@@ -40,10 +40,10 @@ CLAIM = Claim(
         for init, words in INITS.items()
         for prediction in (
             PredictedRange(f"{init}, × √d", "norm of words × √d against that of positions, d = 512", 0.5, 2, words),
-            at_most(f"{init}, as they are", "the same without the factor", 0.2, words),
+            upper_bound(f"{init}, as they are", "the same without the factor", 0.2, words),
         )
     ),
-    measure=measure,
+    measure=_measure,
     seconds=0.3,
     depends_on="Sizes of fresh weights. Both common inits are balanced at d = 512 by the factor; without it positions "
     "drown the words. With 0.02 the ratio grows with √d, so it holds for models of about that size. A note says that "

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from regard.lab.claim import Claim, Figure, Measurement, Setup, at_least, at_most, exactly
+from regard.lab.claim import Claim, Figure, Measurement, Setup, exactly, lower_bound, upper_bound
 from regard.lab.tiny import attention_layer, points, seconds_of
 
 SIZE, LENGTH, TIMED = 32, 24, [16, 32, 64, 128]
@@ -23,7 +23,7 @@ def step_by_step(model: nn.Module, x: Tensor) -> Tensor:
     return torch.cat([model(x[:, : t + 1])[:, -1:] for t in range(x.shape[1])], 1)
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     layers = (attention_layer(SIZE, 2, causal=not setup.fault, position="rotary") for _ in range(2))
     model = nn.Sequential(*layers).double()
     leaked = leak(model)
@@ -47,10 +47,10 @@ CLAIM = Claim(
     source="notes 000, 001; Vaswani 2017, 3.2.3",
     predictions=(
         exactly("leak", "derivative of an output by any later input: exactly nothing", 0),
-        at_most("difference", "difference of one pass and of reading word by word: rounding (float64)", 1e-12),
-        at_least("speed", "time of T = 128 steps as a multiple of one pass", 20),
+        upper_bound("difference", "difference of one pass and of reading word by word: rounding (float64)", 1e-12),
+        lower_bound("speed", "time of T = 128 steps as a multiple of one pass", 20),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=0.7,
     depends_on="The zeros are exact, whatever is computed. The gain in time grows with T; steps here read the whole "
     "prefix again, as training word by word would, without a cache.",

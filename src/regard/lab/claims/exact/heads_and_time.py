@@ -3,7 +3,7 @@
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.lab.claim import Claim, Figure, Measurement, Setup, at_most, exactly
+from regard.lab.claim import Claim, Figure, Measurement, Setup, exactly, upper_bound
 from regard.lab.tiny import points, seconds_of
 from regard.nn import MultiHeadAttention
 
@@ -11,7 +11,7 @@ SIZE, HEADS, LENGTHS = 256, [1, 2, 4, 8, 16], [32, 512]
 
 
 @torch.no_grad()
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     products: list[int] = []
     times: dict[int, list[float]] = {n: [] for n in LENGTHS}
     for heads in HEADS:
@@ -35,10 +35,10 @@ CLAIM = Claim(
     source="notes 001",
     predictions=(
         exactly("products", "most products of any number of heads as a multiple of the fewest", 1, "counted"),
-        *(at_most(f"time {n}", f"time of 8 heads as a multiple of one, {n} words", 1.25, f"{n} words")
+        *(upper_bound(f"time {n}", f"time of 8 heads as a multiple of one, {n} words", 1.25, f"{n} words")
           for n in LENGTHS),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=0.4,
     depends_on="The products are the same, to the last one. But each head has a softmax of its own, h·n² "
     "exponentials in all, which the count leaves out: at lengths where n is more than the size of a "

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from regard.lab.claim import Claim, Figure, Measurement, Setup, at_least, at_most
+from regard.lab.claim import Claim, Figure, Measurement, Setup, lower_bound, upper_bound
 from regard.lab.tiny import points
 from regard.nn import sinusoids
 
@@ -17,7 +17,7 @@ def residual(table: Tensor, k: int) -> float:
     return float((now @ matrix - later).norm() / later.norm())
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     table = torch.randn(COUNT, SIZE, dtype=torch.float64)
     waves = table if setup.fault else sinusoids(torch.arange(COUNT), SIZE)
     sines, control = ([residual(each, k) for k in SHIFTS] for each in (waves, table))
@@ -30,10 +30,10 @@ CLAIM = Claim(
     sentence="PE(p + k) is a linear function of PE(p), the same for every p.",
     source="the notes; Vaswani 2017, 3.5",
     predictions=(
-        at_most("sinusoidal", "what the best matrix leaves of PE(p + k), k = 1 to 64: nothing but rounding", 1e-10),
-        at_least("table", "the same for a table of random vectors", 0.1, control=True),
+        upper_bound("sinusoidal", "what the best matrix leaves of PE(p + k), k = 1 to 64: nothing but rounding", 1e-10),
+        lower_bound("table", "the same for a table of random vectors", 0.1, control=True),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=0.1,
     depends_on="A property of the vectors. Whether a model uses it is not shown by it.",
     figures=(Figure("residual", "what one matrix leaves", "k", "share that is left", True, True),),

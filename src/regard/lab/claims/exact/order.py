@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from regard.lab.claim import Claim, Figure, Measurement, Setup, at_least, at_most
+from regard.lab.claim import Claim, Figure, Measurement, Setup, lower_bound, upper_bound
 from regard.lab.tiny import TinyEncoder, learned, points, previous_word
 
 ENTRIES, LENGTH, STEPS = 12, 10, 350
@@ -22,7 +22,7 @@ def change_when_moved(model: nn.Module) -> float:
         return float((model(ids[:, order]) - model(ids)[:, order]).norm() / model(ids).norm())
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     positions = {name: "none" if setup.fault else value for name, value in POSITIONS.items()}
     numbers = {
         "encoder, none": change_when_moved(TinyEncoder(ENTRIES, layers=2, position="none")),
@@ -45,13 +45,13 @@ CLAIM = Claim(
     sentence="Attention alone ignores the order of words; positions repair that.",
     source="notes 000; Vaswani 2017, 3.5",
     predictions=(
-        at_most("encoder, none", "change of an encoder without positions when words are moved: rounding", 1e-12),
-        at_least("encoder, sinusoidal", "the same with sinusoidal positions", 0.05),
-        at_least("decoder, none", "the same in a causal decoder without positions", 0.05),
-        at_most("task, none", "accuracy of naming the word before, without positions", 0.3),
-        at_least("task, worst position", "the same, the worst of sinusoidal, learned, relative, rotary", 0.9),
+        upper_bound("encoder, none", "change of an encoder without positions when words are moved: rounding", 1e-12),
+        lower_bound("encoder, sinusoidal", "the same with sinusoidal positions", 0.05),
+        lower_bound("decoder, none", "the same in a causal decoder without positions", 0.05),
+        upper_bound("task, none", "accuracy of naming the word before, without positions", 0.3),
+        lower_bound("task, worst position", "the same, the worst of sinusoidal, learned, relative, rotary", 0.9),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=5.0,
     depends_on="True of an encoder. A causal decoder knows order without any position, since each word sees another "
     "number of words: so 'attention ignores order' is said of attention without a mask. The task is a constructed one, "

@@ -39,7 +39,7 @@ def steps_needed(n: int) -> int:
     return count if float(gradient[0].abs().max()) > 0 else n + 1
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     pattern = "full" if setup.fault else f"window({KERNEL // 2})"
     full, window = MultiHeadAttention(SIZE, 1).double(), MultiHeadAttention(SIZE, 1, pattern=pattern).double()
     counts = [(layers_needed(full, n), layers_needed(window, n), steps_needed(n)) for n in LENGTHS]
@@ -67,7 +67,7 @@ CLAIM = Claim(
         exactly("window", "layers of centred windows beyond ⌈2(n−1)/(k−1)⌉", 0),
         exactly("too early", "derivative after ⌈n/k⌉ layers, as the notes count: exactly nothing", 0),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=0.2,
     depends_on="The growth is as claimed, the count is not: a centred window of k reaches (k−1)/2 words to each "
     "side, so n/k layers are about half of what is needed.",

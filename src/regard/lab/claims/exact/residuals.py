@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from regard.lab.claim import Claim, Figure, Measurement, PredictedRange, Setup, TextExperiment, at_least, at_most
+from regard.lab.claim import Claim, Figure, Measurement, PredictedRange, Setup, TextExperiment, lower_bound, upper_bound
 from regard.lab.tiny import TinyEncoder, attention_layer, learned, points, previous_word
 
 SIZE, LENGTH, DEPTHS = 32, 12, [2, 4, 8, 16, 24]
@@ -20,7 +20,7 @@ def first_gradient(depth: int, residual: str) -> float:
     return float(gradient.norm())
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     kinds = {name: "none" if setup.fault else name for name in ("none", "post_norm", "pre_norm")}
     found = {name: [first_gradient(depth, kind) for depth in DEPTHS] for name, kind in kinds.items()}
     found = {name: [value / values[0] for value in values] for name, values in found.items()}
@@ -42,12 +42,14 @@ CLAIM = Claim(
     sentence="Residual connections make deep stacks easy to train.",
     source="the notes; Vaswani 2017, 3.1",
     predictions=(
-        at_most("none", "gradient of the first layer of 24, against that of a stack of 2, no residual", 0.01, FRESH),
+        upper_bound(
+            "none", "gradient of the first layer of 24, against that of a stack of 2, no residual", 0.01, FRESH
+        ),
         PredictedRange("pre_norm", "the same with a residual, norm first", 0.2, 5, FRESH),
-        at_most("trained, none", f"accuracy of {TRAINED} layers after {STEPS} steps, no residual", 0.5, TRAINING),
-        at_least("trained, pre_norm", "the same with a residual", 0.9, TRAINING),
+        upper_bound("trained, none", f"accuracy of {TRAINED} layers after {STEPS} steps, no residual", 0.5, TRAINING),
+        lower_bound("trained, pre_norm", "the same with a residual", 0.9, TRAINING),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=6.0,
     depends_on="Gradients are those of fresh weights. The training is a constructed task (name the word before) of "
     f"{STEPS} steps at one rate: more steps, a warmup or other weights may train a stack without residuals too.",
@@ -61,8 +63,8 @@ CLAIM = Claim(
             for name, kind in (("with", "pre_norm"), ("without", "none"))
         },
         (
-            at_least("without, 6 less with, 6", "loss of six layers, without residuals less with them", 0.1),
-            at_least("more when deep", "that, less the same of one layer: the deeper, the more they matter", 0.1),
+            lower_bound("without, 6 less with, 6", "loss of six layers, without residuals less with them", 0.1),
+            lower_bound("more when deep", "that, less the same of one layer: the deeper, the more they matter", 0.1),
         ),
         sums={"more when deep": {"without, 6": 1, "with, 6": -1, "without, 1": -1, "with, 1": 1}},
     ),

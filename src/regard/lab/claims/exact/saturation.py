@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from regard.lab.claim import Claim, Figure, Measurement, PredictedRange, Setup, at_most
+from regard.lab.claim import Claim, Figure, Measurement, PredictedRange, Setup, upper_bound
 from regard.lab.tiny import points
 from regard.nn import MultiHeadAttention
 
@@ -26,7 +26,7 @@ def projected_variance(d_k: int) -> float:
 
 
 @torch.no_grad()
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     power = {"no scale": 0.0, "d_k instead of √d_k": 1.0}.get(setup.fault, 0.5)
     plain, scaled, variance, scaled_variance = [], [], [], []
     for d_k in SIZES:
@@ -54,11 +54,11 @@ CLAIM = Claim(
     predictions=(
         PredictedRange("variance", "variance of q·k as a multiple of d_k, at d_k = 1,024", 0.98, 1.02),
         PredictedRange("scaled variance", "variance of q·k/√d_k at d_k = 1,024", 0.98, 1.02),
-        at_most("slope", "slope of the softmax at d_k = 1,024 as a share of that at 16, unscaled", 0.5),
+        upper_bound("slope", "slope of the softmax at d_k = 1,024 as a share of that at 16, unscaled", 0.5),
         PredictedRange("scaled slope", "the same, scaled", 0.9, 1.1),
         PredictedRange("projected", "variance as a multiple of d_k = 256 after fresh projections", 0.8, 1.2),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=0.8,
     depends_on="Queries and keys of unit variance, independent, as at the beginning of training. What training "
     "makes of them is another question (C5). Some notes divide by √d, the size of the embedding: right "

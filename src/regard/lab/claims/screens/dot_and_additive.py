@@ -2,7 +2,7 @@
 
 import torch
 
-from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, at_least, within
+from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, lower_bound, within
 from regard.lab.tiny import TinyEncoder, attention_layer, learned, points, previous_word, seconds_of
 
 ENTRIES, LENGTH, ROWS, STEPS, SIZE = 8, 6, 6, 200, 32
@@ -26,7 +26,7 @@ def layer_seconds(score: str) -> float:
     return seconds_of(lambda: layer(x))
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     right = {
         score: [best_accuracy(seed, "scaled_dot" if setup.fault else score, d_k) for d_k in HEADS]
         for score in ("dot", "scaled_dot", "additive")
@@ -47,11 +47,11 @@ CLAIM = Claim(
     source="notes 002; Vaswani 2017, 3.2.1; Britz 2017",
     predictions=(
         within("small", "accuracy of dot less additive at d_k = 32", 0.1),
-        at_least("large", "accuracy of additive less dot, unscaled, at d_k = 1,024", 0.1),
-        at_least("scaled", "accuracy of scaled dot less additive at d_k = 1,024", -0.05),
-        at_least("time", "time of an additive layer over that of a dot layer, d_k = 64", 2),
+        lower_bound("large", "accuracy of additive less dot, unscaled, at d_k = 1,024", 0.1),
+        lower_bound("scaled", "accuracy of scaled dot less additive at d_k = 1,024", -0.05),
+        lower_bound("time", "time of an additive layer over that of a dot layer, d_k = 64", 2),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=22.0,
     seeds=(3, 6),
     depends_on="One layer with one head that names the word before, among 6; the best of three rates for every score "
@@ -62,7 +62,7 @@ CLAIM = Claim(
         "multi30k-en-de",
         {score: (f"model.attention.score={score}",) for score in ("scaled_dot", "dot", "additive")},
         (
-            at_least("dot less additive", "loss, unscaled dot less additive, d_k = 256", 0.02),
+            lower_bound("dot less additive", "loss, unscaled dot less additive, d_k = 256", 0.02),
             within("scaled_dot less additive", "loss, scaled dot less additive", 0.02),
         ),
         ("model.heads=1",),

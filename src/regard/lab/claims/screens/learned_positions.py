@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, at_least, within
-from regard.lab.tiny import Learned, TinyEncoder, fit, points, previous_word
+from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, lower_bound, within
+from regard.lab.tiny import FittedModel, TinyEncoder, fit, points, previous_word
 
 ENTRIES, LENGTH, STEPS = 12, 16, 350
 CORPORA = (8, 32, 128, 2048)  # sentences
@@ -13,7 +13,7 @@ POSITIONS: dict[str, dict[str, object]] = {
 }  # fmt: skip
 
 
-def accuracy(seed: int, position: dict[str, object], sentences: int) -> float:
+def _accuracy(seed: int, position: dict[str, object], sentences: int) -> float:
     """On fresh sentences, of a model that learned from so many."""
     torch.manual_seed(seed)
     ids, labels = previous_word(ENTRIES, LENGTH, sentences)
@@ -23,12 +23,12 @@ def accuracy(seed: int, position: dict[str, object], sentences: int) -> float:
         rows = torch.randint(len(ids), (32,))
         return ids[rows], labels[rows]
 
-    return Learned(model, fit(model, draw, STEPS, 5e-3)).right(*previous_word(ENTRIES, LENGTH, 100))
+    return FittedModel(model, fit(model, draw, STEPS, 5e-3)).right(*previous_word(ENTRIES, LENGTH, 100))
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     positions = {name: POSITIONS["learned"] if setup.fault else own for name, own in POSITIONS.items()}
-    right = {name: [accuracy(seed, own, number) for number in CORPORA] for name, own in positions.items()}
+    right = {name: [_accuracy(seed, own, number) for number in CORPORA] for name, own in positions.items()}
     gain = dict(zip(CORPORA, (a - b for a, b in zip(right["sinusoidal"], right["learned"], strict=True)), strict=True))
     curves = {name: points(CORPORA, values) for name, values in right.items()}
     return Measurement({"small": gain[32], "large": gain[2048]}, {"accuracy": curves})
@@ -39,10 +39,10 @@ CLAIM = Claim(
     sentence="Learned positions need a large corpus; for a small one sines are better.",
     source="notes 001",
     predictions=(
-        at_least("small", "accuracy of sines less learned, from 32 sentences", 0.05),
+        lower_bound("small", "accuracy of sines less learned, from 32 sentences", 0.05),
         within("large", "the same from 2,048 sentences", 0.05),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=6.5,
     seeds=(3, 6),
     depends_on="One layer that names the word before, in 16 random words; as many steps for every corpus, so a small "
@@ -61,7 +61,7 @@ CLAIM = Claim(
             for kind in ("sinusoidal", "learned")
         },
         (
-            at_least("learned, 10% less sinusoidal, 10%", "loss, learned less sines, a tenth of the text", 0.02),
+            lower_bound("learned, 10% less sinusoidal, 10%", "loss, learned less sines, a tenth of the text", 0.02),
             within("learned, 100% less sinusoidal, 100%", "the same, all text", 0.02),
         ),
         seeds=(5, 8),

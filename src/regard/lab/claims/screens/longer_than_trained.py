@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, at_least, at_most, within
+from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, lower_bound, upper_bound, within
 from regard.lab.tiny import TinyEncoder, learned, points
 
 ENTRIES, TRAINED, LENGTHS, STEPS = 12, 16, [16, 32, 64], 500
@@ -29,7 +29,7 @@ def beyond(ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return ids, labels
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     tests = [beyond(*second_before(n)) for n in LENGTHS]
 
     def accuracies(position: str | dict[str, object]) -> list[float]:
@@ -50,11 +50,11 @@ CLAIM = Claim(
     source="notes 001, 004; Vaswani 2017, table 3 (E)",
     predictions=(
         within("difference", "accuracy at the trained length, sinusoidal less learned", 0.05),
-        at_most("learned beyond", f"accuracy of learned ones at places beyond {TRAINED}", 0.5),
-        at_most("sinusoidal beyond", f"accuracy of sinusoidal ones at places beyond {TRAINED}", 0.9),
-        at_least("relative beyond", "the same for relative ones, which go further", 0.9, control=True),
+        upper_bound("learned beyond", f"accuracy of learned ones at places beyond {TRAINED}", 0.5),
+        upper_bound("sinusoidal beyond", f"accuracy of sinusoidal ones at places beyond {TRAINED}", 0.9),
+        lower_bound("relative beyond", "the same for relative ones, which go further", 0.9, control=True),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=7.0,
     depends_on="One causal layer, lengths 16 to 64, and a task that asks for a distance of two. What a language model "
     "trained at 512 does at 4,096 was not tried.",

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from regard.lab.claim import Claim, Figure, Measurement, Setup, at_least, at_most
+from regard.lab.claim import Claim, Figure, Measurement, Setup, lower_bound, upper_bound
 from regard.lab.tiny import TinyEncoder, learned, points
 
 KEYS, FILLERS, STEPS, NEAR, FAR, CONTEXT = 8, 4, 200, 4, 40, 24
@@ -32,16 +32,16 @@ class SmallLstm(nn.Module):
         return self.output(self.cell(self.embedding(ids))[0])
 
 
-def accuracy(seed: int, pattern: str, distance: int) -> float:
+def _accuracy(seed: int, pattern: str, distance: int) -> float:
     """Of a causal attention with this pattern, or of an LSTM where there is none."""
     build = lambda: TinyEncoder(ENTRIES, causal=True, pattern=pattern) if pattern else SmallLstm()  # noqa: E731
     return learned(seed, build, lambda: recall(distance), STEPS, 5e-3).right(*recall(distance, 200))
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     context, full = f"window({CONTEXT})", "window(2)" if setup.fault else "full"
     patterns = {"attention": full, f"attention, context {CONTEXT}": context, "LSTM": ""}
-    right = {name: [accuracy(seed, pattern, n) for n in (NEAR, FAR)] for name, pattern in patterns.items()}
+    right = {name: [_accuracy(seed, pattern, n) for n in (NEAR, FAR)] for name, pattern in patterns.items()}
     (_, full_far), (_, beyond), (near, far) = right.values()
     numbers = {"attention": full_far, "beyond": beyond, "LSTM near": near, "LSTM": far}
     return Measurement(numbers, {"recall": {name: points((NEAR, FAR), values) for name, values in right.items()}})
@@ -52,12 +52,12 @@ CLAIM = Claim(
     sentence="The memory of a recurrent network is short, that of attention is not.",
     source="notes 002",
     predictions=(
-        at_least("attention", f"recall over {FAR} words by attention", 0.9),
-        at_least("LSTM near", f"recall over {NEAR} words by the LSTM", 0.9, control=True),
-        at_most("LSTM", f"recall over {FAR} words by the LSTM, as many steps", 0.6),
-        at_most("beyond", f"recall over {FAR} words by attention with a context of {CONTEXT}", 0.3),
+        lower_bound("attention", f"recall over {FAR} words by attention", 0.9),
+        lower_bound("LSTM near", f"recall over {NEAR} words by the LSTM", 0.9, control=True),
+        upper_bound("LSTM", f"recall over {FAR} words by the LSTM, as many steps", 0.6),
+        upper_bound("beyond", f"recall over {FAR} words by attention with a context of {CONTEXT}", 0.3),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=4.0,
     depends_on=f"Learned in {STEPS} steps: an LSTM can hold a word longer, and needs more steps to learn it. Attention "
     "remembers as far as its context, and not a word further: a note's 'without limit' is wrong.",

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, at_least
+from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, lower_bound
 from regard.lab.corpus import WordEncoder
 from regard.lab.tiny import learned
 
@@ -20,7 +20,7 @@ def sentences(rows: int) -> tuple[Tensor, Tensor]:
     return ids, labels.masked_fill(ids == 0, -100)
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     test = sentences(64)
     models = {
         name: learned(seed, lambda: WordEncoder(ENTRIES, layers=2, norm="layer" if setup.fault else name),  # noqa: B023
@@ -36,8 +36,8 @@ CLAIM = Claim(
     title="LayerNorm for text",
     sentence="For text LayerNorm is better than BatchNorm, since lengths differ and batches are small.",
     source="notes 001",
-    predictions=(at_least("gain", "accuracy with LayerNorm less that with BatchNorm, batches of 4", 0.05),),
-    measure=measure,
+    predictions=(lower_bound("gain", "accuracy with LayerNorm less that with BatchNorm, batches of 4", 0.05),),
+    measure=_measure,
     seconds=3.5,
     depends_on="Two layers, batches of four sentences, one rate for all. The curves show no norm at all beside; with "
     "larger batches BatchNorm's averages are better, which was not tried here.",
@@ -46,6 +46,6 @@ CLAIM = Claim(
     on_text=TextExperiment(
         "multi30k-en-de",
         {name: (f"model.norm={name}",) for name in ("layer", "batch", "none")},
-        (at_least("batch less layer", "loss, BatchNorm less LayerNorm", 0.02),),
+        (lower_bound("batch less layer", "loss, BatchNorm less LayerNorm", 0.02),),
     ),
 )

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, at_least
+from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, lower_bound
 from regard.lab.tiny import attention_alone, learned, points
 
 ENTRIES, LENGTH, STEPS, SIZE, ITEMS = 12, 12, 250, 32, 4
@@ -37,7 +37,7 @@ def best_recall(seed: int, heads: int) -> float:
     return max(map(right, RATES))
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     right = {heads: best_recall(seed, 4 if setup.fault else heads) for heads in HEADS}
     middle = max(right[4], right[8])
     numbers = {"too few": middle - right[1], "too many": middle - right[32]}
@@ -49,10 +49,10 @@ CLAIM = Claim(
     sentence="Neither too few heads are good nor too many.",
     source="notes 000; Vaswani 2017, table 3, rows A",
     predictions=(
-        at_least("too few", "share of words recalled by 4 or 8 heads less that by one", 0.1),
-        at_least("too many", "the same less that by 32 heads of one number each", 0.05),
+        lower_bound("too few", "share of words recalled by 4 or 8 heads less that by one", 0.1),
+        lower_bound("too many", "the same less that by 32 heads of one number each", 0.05),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=8.0,
     seeds=(3, 6),
     depends_on="Attention alone, 32 numbers wide whatever the heads, with the better of two rates for each. Four words "
@@ -63,8 +63,8 @@ CLAIM = Claim(
         "multi30k-en-de",
         {str(heads): (f"model.heads={heads}",) for heads in (4, 1, 2, 8, 64)},
         (
-            at_least("1 less 4", "loss with one head less that with four", 0.02),
-            at_least("64 less 4", "loss with 64 heads of four numbers less that with four", 0.02),
+            lower_bound("1 less 4", "loss with one head less that with four", 0.02),
+            lower_bound("64 less 4", "loss with 64 heads of four numbers less that with four", 0.02),
         ),
         seeds=(5, 8),
     ),

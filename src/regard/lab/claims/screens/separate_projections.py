@@ -1,7 +1,7 @@
 """C11: one matrix for queries and keys makes relations symmetric."""
 
-from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, at_least
-from regard.lab.tiny import Learned, TinyEncoder, learned, previous_word
+from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, lower_bound
+from regard.lab.tiny import FittedModel, TinyEncoder, learned, previous_word
 from regard.nn import SharedQueryKey
 
 ENTRIES, LENGTH, STEPS, SIZE = 12, 12, 300, 32
@@ -15,9 +15,9 @@ def tiny(shared: bool) -> TinyEncoder:
     return model
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     numbers: dict[str, float] = {}
-    models: dict[str, Learned] = {}
+    models: dict[str, FittedModel] = {}
     for place in ("line", "circle"):
         draw = lambda: previous_word(ENTRIES, LENGTH, circle=place == "circle")  # noqa: B023, E731
         test = draw()
@@ -37,11 +37,11 @@ CLAIM = Claim(
         prediction
         for place in ("line", "circle")
         for prediction in (
-            at_least(f"gain, {place}", "accuracy with two matrices less that with one", 0.1, f"in a {place}"),
-            at_least(f"separate, {place}", "accuracy with two matrices", 0.9, f"in a {place}", control=True),
+            lower_bound(f"gain, {place}", "accuracy with two matrices less that with one", 0.1, f"in a {place}"),
+            lower_bound(f"separate, {place}", "accuracy with two matrices", 0.9, f"in a {place}", control=True),
         )
     ),
-    measure=measure,
+    measure=_measure,
     seconds=2.5,
     depends_on="One matrix makes scores symmetric: word i and word j score each other alike. That forbids no "
     "direction along a line: scores that fall from one end to the other let every word prefer the one before. In a "
@@ -53,7 +53,7 @@ CLAIM = Claim(
     on_text=TextExperiment(
         "multi30k-en-de",
         {name: (f"model.attention.projection={name}",) for name in ("separate", "shared")},
-        (at_least("shared less separate", "loss, one matrix less two, equal parameters", 0.02),),
+        (lower_bound("shared less separate", "loss, one matrix less two, equal parameters", 0.02),),
         control="parameters",
     ),
 )

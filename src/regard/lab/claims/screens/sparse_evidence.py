@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, at_least, at_most
+from regard.lab.claim import Claim, Figure, Measurement, Setup, TextExperiment, lower_bound, upper_bound
 from regard.lab.tiny import TinyEncoder, learned, points
 from regard.nn.layout import AttentionContext, Layout
 from regard.nn.pattern import PATTERNS, parse_pattern
@@ -40,7 +40,7 @@ def visible_share(pattern: str, length: int) -> float:
     return float(mask.double().mean())
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     right, losses = {}, {}
     for name, choices in CHOICES.items():
         own = CHOICES["window"] if setup.fault and name != "full" else choices
@@ -58,12 +58,14 @@ CLAIM = Claim(
     sentence="Linformer and BigBird keep the quality of full attention at a lower cost.",
     source="notes 002; Wang 2020; Zaheer 2020",
     predictions=(
-        at_most("bigbird", "accuracy of full attention less BigBird's", 0.05, "BigBird"),
-        at_most("cost", "pairs of positions that BigBird sees, of all", 0.5, "BigBird"),
-        at_most("linformer", "accuracy of full attention less Linformer's, a quarter of the keys", 0.05, "Linformer"),
-        at_least("window", "accuracy of full attention less that of a window alone", 0.5, "BigBird", control=True),
+        upper_bound("bigbird", "accuracy of full attention less BigBird's", 0.05, "BigBird"),
+        upper_bound("cost", "pairs of positions that BigBird sees, of all", 0.5, "BigBird"),
+        upper_bound(
+            "linformer", "accuracy of full attention less Linformer's, a quarter of the keys", 0.05, "Linformer"
+        ),
+        lower_bound("window", "accuracy of full attention less that of a window alone", 0.5, "BigBird", control=True),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=14.0,
     seeds=(3, 6),
     depends_on="Two layers over 64 places; one telling word in the first half is named at the last place. A window "
@@ -81,7 +83,7 @@ CLAIM = Claim(
             "bigbird": ("model.attention.pattern='bigbird(32, window=3, global=1, random=2)'",),
             "window": ("model.attention.pattern='window(48)'",),
         },
-        (at_most("bigbird less full", "loss, BigBird less full, 512 places", 0.02),),
+        (upper_bound("bigbird less full", "loss, BigBird less full, 512 places", 0.02),),
         ("task.length=512", "training.steps=800", "training.schedule.warmup=80"),
         metric="masked_loss",
         seconds=100,

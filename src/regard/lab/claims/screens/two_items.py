@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from regard.lab.claim import Claim, Figure, Measurement, Setup, at_least
+from regard.lab.claim import Claim, Figure, Measurement, Setup, lower_bound
 from regard.lab.tiny import attention_alone, learned, points
 
 ENTRIES, LENGTH, STEPS, SIZE, HEADS = 16, 8, 400, 16, (1, 2, 4)
@@ -28,7 +28,7 @@ class TwoItems(nn.Module):
         return both.flatten(-2)  # [B, N, V·V]
 
 
-def measure(seed: int, setup: Setup) -> Measurement:
+def _measure(seed: int, setup: Setup) -> Measurement:
     def both_right(heads: int) -> float:
         model = learned(seed, lambda: TwoItems(heads), lambda: marked_pairs(32), STEPS, 1e-2)
         return model.right(*marked_pairs(500))
@@ -42,10 +42,10 @@ CLAIM = Claim(
     sentence="A head that attends to several words averages them, and so blurs them.",
     source="notes 004; Vaswani 2017, 3.2.2",
     predictions=(
-        at_least("gain", "share of pairs named right by two heads less that by one", 0.1),
-        at_least("two", "share of pairs named right by two heads", 0.9, control=True),
+        lower_bound("gain", "share of pairs named right by two heads less that by one", 0.1),
+        lower_bound("two", "share of pairs named right by two heads", 0.9, control=True),
     ),
-    measure=measure,
+    measure=_measure,
     seconds=2.5,
     depends_on="Attention alone, as many parameters for any number of heads. One head is not hopeless: an average "
     "of two vectors can still be told apart where they are long enough, so the size of a head decides; "
