@@ -81,6 +81,9 @@ def test_mistakes_are_a_sentence(text: Path, toy_run: Path) -> None:
         ([toy_run, "--side", "left", "--text", "a"], "write source or target"),
         ([*train, "--kind", "bpee"], "did you mean bpe"),
         ([*train, "--kind", "char", "--size", 300], "char has no size"),
+        ([*train, "--size", 10], "10 pieces are too few; write --size [0-9]+ or more, or --kind byte_bpe$"),
+        ([*train, "--kind", "unigram", "--size", 10], "; write --size [0-9]+ or more, or --kind byte_bpe$"),
+        ([*train, "--kind", "unigram", "--size", 9999], "; write --size [0-9]+ or less$"),
         ([*train, "--size", 200, "--length", 2, "--text", "a", "--text", "a b c"], "line 2: .* do not fit --length 2"),
         ([*train, "--text", "a", "--input", text], "leave out one"),
     ]:

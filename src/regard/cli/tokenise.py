@@ -1,6 +1,7 @@
 """`regard tokenise`: texts in; their pieces, ids and mask out, by the vocabulary of a trained model or a new one."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -14,6 +15,7 @@ from regard.text import TextConfig, Tokenizer, train_tokenizer
 from regard.text.piece_formats import ByteFormat
 
 Training = tuple[Path | None, str | None, int | None]  # a text file, the kind of vocabulary, its size
+_NO_OPTION = re.compile(r"text\.coverage=\S+ ")  # a recipe's way alone
 
 
 @dataclass(frozen=True)
@@ -80,4 +82,7 @@ def _tokenizer(run: Path | None, training: Training, side: str) -> Tokenizer:
     config: TextConfig = parse_config(_Section, {"text": section}).text
     if config.files():
         raise RegardError(f"--kind {kind} reads files and learns nothing; use it in a recipe")
-    return train_tokenizer(config, read_lines(path))
+    try:
+        return train_tokenizer(config, read_lines(path))
+    except RegardError as error:  # it names the keys of a recipe
+        raise RegardError(re.sub(r"text\.(kind|size)=", r"--\1 ", _NO_OPTION.sub("", str(error)))) from None

@@ -17,9 +17,10 @@ _TOO_FEW = re.compile(r"smaller than required_chars\. (\d+) vs (\d+)")
 
 
 def too_few_pieces(size: int, least: int, more: str = "") -> RegardError:
+    enough, whole_bytes = f"text.size={least}", "text.kind=byte_bpe"
     return RegardError(
         f"the text has so many different characters that {size} pieces are too few; "
-        f"write text.size={least} or more, {more}or text.kind=byte_bpe"
+        f"write {enough} or more, {more}or {whole_bytes}"
     )
 
 
@@ -56,7 +57,8 @@ def train_unigram(texts: Sequence[str], size: int, specials: int, coverage: floa
     pieces = [(text.replace("▁", " ").translate(back), score) for text, score, _ in model.pieces[1:]]
     if len(pieces) + specials < size:
         reached = len(pieces) + specials
-        raise RegardError(f"the text allows at most {reached} pieces; write text.size={reached} or less")
+        most = f"text.size={reached}"
+        raise RegardError(f"the text allows at most {reached} pieces; write {most} or less")
     return sorted(pieces, key=lambda item: (-item[1], item[0]))
 
 
