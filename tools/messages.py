@@ -45,7 +45,7 @@ UNSEEN = {  # commands, code, metric signatures, fingerprints, and mistakes that
     "the budget must be at least 1 token", "{} source lengths, {} target lengths", "sqrt length", "{} norm",
     "accumulate and prefetch must be at least 1, rank below world_size, start not negative", "{} residual",
     "mean over labels", "of {}", "{}, entities as conlleval", "{}, of words", "{} of {} ({} masked, {} random)",
-    "[spare {}]", "export {}", '<iframe {} srcdoc="{}"></iframe>', "{} · {} · layers × heads {}", "sampled blocks",
+    "[spare {}]", "teacher, draft {}", "export {}", '<iframe {} srcdoc="{}"></iframe>', "{} · {} · layers × heads {}", "sampled blocks",
     "answer([(question, text)])", "regard {} {}",
     '<td style="background: rgba(70, 110, 200, {})">{}</td>', "{}, {} parameters",
     "choose([(text, question, options)])",

@@ -63,6 +63,16 @@ def test_info_says_8_bits(small: Path, toy_run: Path, capsys: pytest.CaptureFixt
     assert "8 bits" not in capsys.readouterr().out
 
 
+def test_info_is_chinese(toy_run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGARD_LANG", "zh")
+    info(toy_run, as_json=False)
+    said = capsys.readouterr().out
+    assert "翻译 en→de" in said
+    assert "40 / 40" in said
+    info(toy_run, as_json=True)
+    assert '"translation en→de"' in capsys.readouterr().out
+
+
 def test_training_begins_with_it_and_does_not_go_on_in_it(small: Path, toy_run: Path, tmp_path: Path) -> None:
     written = (toy_run / "config.yaml").read_text(encoding="utf-8")
     (tmp_path / "recipe.yaml").write_text(written.replace("format:", "#", 1), encoding="utf-8")

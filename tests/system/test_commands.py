@@ -255,7 +255,7 @@ def test_info(toy_run: Path, command: Any) -> None:
     assert "bleu" in found["valid"]
     shown = command("info", toy_run)
     assert "translation en→de" in shown
-    assert "40 of 40" in shown
+    assert "40 / 40" in shown
     assert "1 thread " in shown
     here = json.loads(command("info", "--json"))
     assert (here["version"], here["torch"]) == (__version__, torch.__version__)

@@ -28,7 +28,10 @@ def info(run: Path | None, as_json: bool, tokens: int | None = None, length: int
     else:
         facts = _installation_facts() if run is None else _model_facts(run) | _cost_facts(run, tokens, length)
     if "of" in facts and not as_json:
-        facts["step"] = localise(f"{facts['step']:,} of {facts.pop('of'):,}")
+        facts["step"] = f"{facts['step']:,} / {facts.pop('of'):,}"
+    if "task" in facts and not as_json:
+        kind, *languages = str(facts["task"]).split(" ")
+        facts["task"] = " ".join([localise(kind), *languages])
     print_facts(facts, f"regard {__version__}" if run is None else str(run), as_json)
 
 

@@ -41,7 +41,7 @@ def localise(text: str) -> str:
     body = text.strip("\n ")
     start = text.index(body)
     known, chinese = _read(body)
-    return text[:start] + (chinese if known >= LEAST else body) + text[start + len(body) :]
+    return text[:start] + (chinese if known >= LEAST or body in message_table() else body) + text[start + len(body) :]
 
 
 @cache
