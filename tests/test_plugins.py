@@ -101,6 +101,10 @@ class Even(Pattern):
             "the position 'near' is registered twice, by bad_parts.NearConfig and bad_parts.Again",
         ),
         (SOURCE.replace("(PositionConfig)", ""), "bad_parts.NearConfig: @choice is for subclasses of"),
+        (
+            SOURCE.replace("def build(", "def bild("),
+            "bad_parts.NearConfig has no method build, which every choice of the slot position needs",
+        ),
     ],
 )
 def test_what_cannot_be_loaded_is_a_sentence(parts: Path, tmp_path: Path, source: str | None, said: str) -> None:
@@ -114,6 +118,17 @@ def test_what_cannot_be_loaded_is_a_sentence(parts: Path, tmp_path: Path, source
     assert str(caught.value).startswith(f"{path}, line 2: ")
     assert (said % (parts / "bad_parts.py") if "%s" in said else said) in str(caught.value)
     assert config.choices("position") == before  # half a plugin is none
+
+
+@pytest.mark.parametrize("slot", [slot for slot, base in config.registry.SLOTS.items() if base.must_define])
+def test_a_choice_has_what_its_slot_calls(slot: str) -> None:
+    """All of ours have it, and one that lacks it is named before anything is computed."""
+    base = config.registry.SLOTS[slot]
+    for kind, cls in config.choices(slot).items():
+        assert all(getattr(cls, name) is not getattr(base, name, None) for name in base.must_define), kind
+    with pytest.raises(RegardError, match=f"Lacking has no method {base.must_define[0]}, .* slot {slot} needs"):
+        config.choice("lacking")(type("Lacking", (base,), {}))
+    assert "lacking" not in config.choices(slot)
 
 
 @pytest.mark.parametrize("name", ["./near_parts.py", "near-parts", "a..b", 3, ""])

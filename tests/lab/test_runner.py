@@ -7,6 +7,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from regard.cli.main import app
@@ -93,6 +94,16 @@ def test_commands(folder: Path, tmp_path: Path) -> None:
         error = run(app, arguments).exception
         assert isinstance(error, RegardError), arguments
         assert sentence in str(error)
+
+
+def test_a_device_of_ones_choice_is_kept_under_its_own_name(tmp_path: Path) -> None:
+    """`auto` is no device of torch's, and what it measured is found again as that device's."""
+    auto = "cuda" if torch.cuda.is_available() else "cpu"
+    words = ["C15", "--device", "auto", "--out", str(tmp_path), "--json"]
+    (row,) = json.loads(CliRunner().invoke(app, ["lab", "run", *words, "--seeds", "2"]).stdout)["claims"]
+    assert (row["error"], row["device"], row["seeds"]) == ("", auto, 2)
+    (row,) = json.loads(CliRunner().invoke(app, ["lab", "plan", *words]).stdout)["claims"]
+    assert row["measured"] == 2
 
 
 def test_json_is_json_for_everybody(folder: Path) -> None:

@@ -239,6 +239,9 @@ def test_long_texts_by_the_ways_of_the_command(translator: Translator) -> None:
     scheduler.add(WorkRequest(7, "translate", [*["w4"] * 69, long], {"long": "refuse"}))  # more than one batch
     finish(scheduler)
     assert f"line 70 has {room + 9} pieces" in ear.of(7)[0]["error"]
+    scheduler.add(WorkRequest(8, "translate", [*["w4"] * 69, long], {"alignments": True}))  # which refuses by itself
+    finish(scheduler)
+    assert f"line 70 has {room + 9} pieces" in ear.of(8)[0]["error"]
 
 
 def test_texts_without_words_are_dropped_like_others(translator: Translator) -> None:

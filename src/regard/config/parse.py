@@ -224,8 +224,18 @@ def _choose(known: Mapping[str, type[Choice]], node: Node, path: str) -> Choice:
     if chosen is None:
         raise _fail(node, path, f"needs a kind; known: {', '.join(known)}")
     if chosen.value not in known:
-        raise _fail(chosen, join_key(path, "kind"), f"is {chosen.raw!r}; {nearest(chosen.raw, known)}")
+        raise _fail(chosen, join_key(path, "kind"), f"is {chosen.raw!r}; {_nearest_kind(chosen.raw, known)}")
     return _dataclass(known[chosen.value], node, path)
+
+
+def _nearest_kind(text: str, known: Mapping[str, type[Choice]]) -> str:
+    """As `nearest`; of `hard(3)`, as patterns are written, what says the same here."""
+    match = re.fullmatch(r"(\w+)\((.+)\)", text)
+    if match is None or match[1] not in known:
+        return nearest(text, known)
+    own = vars(known[match[1]]).get("__annotations__", {})
+    keys = ", ".join(f"{name}: {value.strip()}" for name, value in zip(own, match[2].split(","), strict=False))
+    return f"write {{kind: {match[1]}, {keys}}}" if keys else f"write {match[1]}"
 
 
 def _show(node: Node) -> str:

@@ -22,6 +22,7 @@ class Choice:
     formula: ClassVar[str] = "—"
     paper: ClassVar[str] = "—"
     plugin: ClassVar[str] = ""  # the module of somebody else's that registered it
+    must_define: ClassVar[tuple[str, ...]] = ()  # methods of a slot that each of its choices has itself
 
     def __init_subclass__(cls, slot: str = "", **options: object) -> None:
         super().__init_subclass__(**options)
@@ -47,6 +48,7 @@ def choice(kind: str, id: str = "—", formula: str = "—", paper: str = "—")
         cls.plugin = _plugin or ("" if ours else cls.__module__)
         cls = dataclass(frozen=True)(cls)
         if kind:
+            _check_methods(cls)
             known = _CHOICES[cls.slot].get(kind)
             if known is not None and (known.__qualname__ != cls.__qualname__ or cls.__module__ != "__main__"):
                 raise RegardError(
@@ -57,6 +59,16 @@ def choice(kind: str, id: str = "—", formula: str = "—", paper: str = "—")
         return cls
 
     return register
+
+
+def _check_methods(cls: type[Choice]) -> None:
+    base = SLOTS[cls.slot]
+    for name in base.must_define:
+        if getattr(cls, name, None) is getattr(base, name, None):
+            raise RegardError(
+                f"{cls.__module__}.{cls.__qualname__} has no method {name}, which every choice of the slot {cls.slot} "
+                "needs; see docs/plugins.md"
+            )
 
 
 def choices(slot: str | type[Choice]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ class Metric:
 class MetricConfig(Choice, slot="metric"):
     """A metric beside those of a task whose output is text; its kind is its name."""
 
+    must_define = ("score",)
     higher_is_better: ClassVar[bool] = True
 
     def score(self, outputs: Sequence[str], references: Sequence[str], sources: Sequence[str]) -> float:

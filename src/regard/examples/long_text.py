@@ -67,6 +67,7 @@ class Parts(NamedTuple):
 class LongConfig(Choice, slot="long"):
     """What becomes of a text that is longer than a model reads."""
 
+    must_define = ("rows",)
     passages = False  # whether it looks at the passages of a text
 
     def rows(self, text: LongText, room: int, overlap: int) -> Parts:

@@ -66,6 +66,7 @@ class SegmentExamples:
 class SegmentsConfig(Choice, slot="segments"):
     """How examples are made of sentences."""
 
+    must_define = ("make",)
     special_tokens: ClassVar[int]
     next_sentence: ClassVar[bool]  # whether it is learned which segment follows
 

@@ -67,6 +67,8 @@ class WindowConvolution(nn.Module):
 class ConvEncoderConfig(Choice, slot="encoder"):
     """The layers of a convolutional encoder."""
 
+    must_define = ("build",)
+
     def build(self, size: int, kernel: int, dropout: float) -> nn.Module:
         raise NotImplementedError
 

@@ -111,6 +111,7 @@ def _one_document(kind: str, layout: Layout) -> None:
 
 
 class CompressConfig(Choice, slot="compress"):
+    must_define = ("build",)
     keeps_order: ClassVar[bool] = True  # so that patterns can tell what a key covers
 
     @property

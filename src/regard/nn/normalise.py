@@ -162,6 +162,8 @@ THRESHOLDS = {2.0: _threshold_2, 1.5: _threshold_15}
 
 
 class NormaliseConfig(Choice, slot="normalise"):
+    must_define = ("build",)
+
     def build(self) -> Normaliser:
         raise NotImplementedError
 

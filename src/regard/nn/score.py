@@ -137,6 +137,8 @@ def _unit(x: Tensor) -> Tensor:
 
 
 class ScoreConfig(Choice, slot="score"):
+    must_define = ("build",)
+
     def build(self, sizes: Sizes, d_q: int | None = None) -> Score:
         """The score of queries of the size `d_q`, where that is not the keys'."""
         raise NotImplementedError

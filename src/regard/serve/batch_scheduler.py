@@ -30,16 +30,14 @@ def translation_result(nbest: list[Translation]) -> Result:
 
 def _translate(translator: LoadedModel, items: Sequence[Item], options: RequestOptions) -> list[Result]:
     decoding, count = translation_search(translator.recipe.decoding, options)
-    if not options.get("alignments"):
-        long, before = options.get("long") or "segments", options.get("before", 0)
-        found = translator.nbest(items, count, decoding, long=long, warn=ignore, before=before)
-        return [translation_result(nbest) for nbest in found]
-    long = options.get("long") or "refuse"
-    found = translator.nbest(items, count, decoding, long=long, attention=("cross",), warn=ignore)
-    return [
-        translation_result(nbest) | {"alignments": translator.alignment(line, nbest[0]) if nbest else []}
-        for line, nbest in zip(items, found, strict=True)
-    ]
+    aligned, before = options.get("alignments"), options.get("before", 0)
+    long, attention = options.get("long") or ("refuse" if aligned else "segments"), ("cross",) if aligned else ()
+    found = translator.nbest(items, count, decoding, long=long, attention=attention, warn=ignore, before=before)
+    results = [translation_result(nbest) for nbest in found]
+    if aligned:
+        for line, nbest, result in zip(items, found, results, strict=True):
+            result["alignments"] = translator.alignment(line, nbest[0]) if nbest else []
+    return results
 
 
 def _fill(model: LoadedModel, items: Sequence[Item], options: RequestOptions) -> list[Result]:

@@ -25,6 +25,7 @@ Carry = dict[str, Tensor] | None  # named, so that a checkpoint can hold it
 class TaskConfig(Choice, slot="task"):
     """A task's section of a recipe."""
 
+    must_define = ("prepare", "load_predictor", "evaluate")
     models: ClassVar[tuple[str, ...]]  # kinds of models that can learn it
     metrics: ClassVar[Mapping[str, bool]] = {}  # what validation measures, and whether more is better
     has_text_output: ClassVar[bool] = False  # which `evaluation.metrics` can measure

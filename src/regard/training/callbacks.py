@@ -30,6 +30,8 @@ class Callback:
 
 
 class CallbackConfig(Choice, slot="callback"):
+    must_define = ("build",)
+
     def build(self, run: Path, recipe: Mapping[str, object]) -> Callback:
         """The callback of a run in this folder; `recipe` is complete, as plain dicts and lists."""
         raise NotImplementedError

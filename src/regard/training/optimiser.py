@@ -25,6 +25,7 @@ class LayeredModel(Protocol):
 class OptimiserConfig(Choice, slot="optimiser"):
     """`build` gives a torch optimiser; the loop sets `lr` of its groups in every step."""
 
+    must_define = ("build",)
     capturable: ClassVar[bool] = False  # whether a CUDA graph can replay its step: `lr` is a tensor then
     sharded: ClassVar[bool] = False  # whether it serves a model of which each process has a part
     state_bytes: ClassVar[int] = 8  # of what it keeps for a parameter

@@ -7,6 +7,8 @@ from regard.config import Choice, at_least, choice, option
 
 
 class ScheduleConfig(Choice, slot="schedule"):
+    must_define = ("rate",)
+
     def rate(self, step: int, size: int, steps: int) -> float:
         """The learning rate of a step, counted from 1, of `steps`; `size` is the width of the model."""
         raise NotImplementedError

@@ -54,7 +54,7 @@ def plan_claims(
         beside = f"about {minutes:.0f} minutes on one H200, {setup.jobs} trainings side by side; an estimate"
         columns = ("id", "title", "base", "arms", "runs", "finished", "minutes")
     else:
-        rows, minutes = _quick_plan(claims, out, device or "cpu", jobs)
+        rows, minutes = _quick_plan(claims, out, _quick_device(device), jobs)
         beside = f"about {minutes:.1f} minutes on {_jobs(jobs)} quiet cores, more where seeds are added"
         columns = ("id", "title", "kind", "seeds", "measured", "seconds")
     if as_json:
@@ -69,6 +69,11 @@ def plan_claims(
     console = Console()
     console.print(table)
     console.print(beside, soft_wrap=True)
+
+
+def _quick_device(device: str) -> str:
+    """By its own name, which parts are kept under; auto is what there is."""
+    return str(pick_device(device or "cpu"))
 
 
 def _quick_plan(claims: list[Claim], out: Path, device: str, jobs: int) -> tuple[list[Json], float]:
@@ -119,10 +124,8 @@ def run_lab(
         setup = TextSetup(device or "auto", side_by_side, tuple(overrides), end_time(minutes))
         results, done = run_text_claims(text_claims(claims, "all" in names), out, setup, warn, seeds)
     else:
-        pick_device(device or "cpu")
-        results = run_claims(
-            claims, out, Setup(device or "cpu", fault, str(trees or "")), _jobs(jobs), warn, seeds
-        )  # fmt: skip
+        quick = Setup(_quick_device(device), fault, str(trees or ""))
+        results = run_claims(claims, out, quick, _jobs(jobs), warn, seeds)
     if as_json:
         print(json.dumps(json_safe(page_data(results)), indent=1, ensure_ascii=False))
     else:

@@ -105,6 +105,7 @@ class Position(nn.Module):
 class PositionConfig(Choice, slot="position"):
     """The base of all position configs."""
 
+    must_define = ("build",)
     roles: ClassVar[tuple[str, ...]] = ("encoder", "decoder")  # of the attentions that can have it
     embeds: ClassVar[bool] = False  # whether `embed` is its only hook, so that a model without attention can have it
     per_layer: ClassVar[bool] = False  # whether each layer of a stack has one of its own
