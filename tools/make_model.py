@@ -11,6 +11,7 @@ bits costs more than 0.1 BLEU or 0.5% of perplexity; the folder is written all t
 
 import argparse
 import json
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -61,7 +62,7 @@ def make_model(
     shipped = _evaluate(out, device)
     taught = ["--teacher", str(teacher)] if teacher else []
     results = {key: trained.results[key] for key in KEPT} | ({"commit": commit} if commit else {}) | {
-        "command": " ".join(["python tools/make_model.py", name, *taught, *overrides]),
+        "command": shlex.join(["python", "tools/make_model.py", name, *taught, *overrides]),
         "valid": shipped,
         "float32": trained.results["valid"]["metrics"],
         "slice": slice_metrics(out),
