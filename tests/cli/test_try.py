@@ -20,6 +20,8 @@ from regard.cli.shipped.try_models import models_to_try, try_models
 from regard.errors import RegardError
 from regard.interop.model_folder import Storage
 from regard.io import models
+from regard.serve import server
+from regard.serve.settings import ServerSettings
 
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
 ALL = {"en-de": "transformer-bpe", "story": "lm", "chat": "chat", "bert": "bert", "sst2": "classify-bert"}
@@ -73,9 +75,22 @@ def test_a_damaged_model_is_named_and_the_others_are_shown(
     assert "model.safetensors: damaged" in seen.err
     assert f"regard: {names[1]}: left out; " in seen.err
     assert names[2] in seen.out
+    served = list[str]()
+
+    async def run_server(settings: ServerSettings, log: object) -> None:
+        served.extend(settings.runs)
+
+    monkeypatch.setattr(server, "run_server", run_server)
+    monkeypatch.setattr(module, "page_log", lambda: None)
+    (shipped / names[2] / "model.safetensors").unlink()
+    try_models(page=True, port=0, device="cpu")
+    seen = capsys.readouterr()
+    assert sorted(served) == names[3:]
+    assert all(f"regard: {name}: left out; " in seen.err for name in names[:3])
     monkeypatch.setattr(module, "models_to_try", lambda: {names[0]: shipped / names[0]})
-    with pytest.raises(RegardError, match="damaged"):
-        try_models(page=False, port=None, device="cpu")
+    for page in (False, True):
+        with pytest.raises(RegardError, match="damaged"):
+            try_models(page, port=None, device="cpu")
 
 
 def test_a_card_says_what_is_shown(

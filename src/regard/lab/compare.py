@@ -218,9 +218,9 @@ class _Run:
         run = outcome.training.run
         metric = self.comparison.metric
         result = f"failed: {outcome.error}" if outcome.error else f"{metric} {outcome.metric(metric):.4f}"
-        later = f", about {left / 60:.0f} min left" if left >= 60 else f", {left:.0f} s left" if left >= 1 else ""
+        later = f", about {left / 60:.0f} min left" if left >= 60 else f", about {left:.0f} s left" if left >= 1 else ""
         self.say(
-            f"{self.ended} of {self.planned}: {run.parent.name} {run.name.replace('-', ' ')}: {result} "
+            f"run {self.ended} of {self.planned}: {run.parent.name} {run.name.replace('-', ' ')}: {result} "
             f"({outcome.seconds:.0f} s{later})"
         )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from regard.cli.streams import warn
 from regard.errors import RegardError
+from regard.io.manifest import MODEL, verified
 from regard.io.models import known_models
 from regard.io.run_folder import WEIGHTS
 from regard.language import localise
@@ -73,6 +74,7 @@ def serve_page(runs: dict[str, Path], port: int | None, device: str) -> None:
     from regard.serve.server import run_server
     from regard.serve.settings import ServerSettings
 
+    runs = whole_models(runs)
     if port is None and not _is_free(PORT):
         warn(f"port {PORT} is taken: the page is at another one")
         port = 0
@@ -80,6 +82,26 @@ def serve_page(runs: dict[str, Path], port: int | None, device: str) -> None:
     settings = ServerSettings(named, port=PORT if port is None else port, device=device)
     print(localise(f"Loading {', '.join(named)} …"), flush=True)
     asyncio.run(run_server(settings, page_log()))
+
+
+def whole_models(runs: dict[str, Path]) -> dict[str, Path]:
+    """Those whose files are what was written, as no other can be served; of the rest a sentence each."""
+    from regard.io.tensors import tensor_shapes
+    from regard.recipe import read_recipe
+
+    whole = dict[str, Path]()
+    for number, (name, folder) in enumerate(runs.items(), 1):
+        try:
+            with verified(folder, (*MODEL, WEIGHTS)):
+                read_recipe(folder)
+                tensor_shapes(folder / WEIGHTS)
+        except RegardError as error:
+            if number == len(runs) and not whole:
+                raise
+            warn(f"{name}: left out; {error}")
+            continue
+        whole[name] = folder
+    return whole
 
 
 def _is_free(port: int) -> bool:
