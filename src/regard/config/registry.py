@@ -63,8 +63,9 @@ def choice(kind: str, id: str = "—", formula: str = "—", paper: str = "—")
 
 def _check_methods(cls: type[Choice]) -> None:
     base = SLOTS[cls.slot]
+    own = set().union(*(vars(each) for each in cls.__mro__ if each not in base.__mro__))
     for name in base.must_define:
-        if getattr(cls, name, None) is getattr(base, name, None):
+        if name not in own:
             raise RegardError(
                 f"{cls.__module__}.{cls.__qualname__} has no method {name}, which every choice of the slot {cls.slot} "
                 "needs; see docs/plugins.md"

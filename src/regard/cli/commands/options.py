@@ -160,6 +160,10 @@ class GenerateOptions(WritingOptions):
 @dataclass(frozen=True, kw_only=True)
 class ChatOptions(WritingOptions):
     max_tokens: Annotated[int | None, Option(help="A reply has at most so many tokens.")] = None
+    repetition_penalty: Annotated[
+        float | None, Option(help="Above 1: words that the reply has already are less likely.")
+    ] = None
+    seed: Annotated[int | None, Option(help="The same seed gives the same replies to the same turns.")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
