@@ -138,7 +138,7 @@ class _Patient(BeamSearch):
 @pytest.mark.parametrize("alpha, most", [(0.0, 0.6), (0.6, 0.9), (1.0, 1.0)])
 def test_an_early_end_is_exact(monkeypatch, alpha: float, most: float) -> None:
     """It saves steps, more where length is worth less, and changes nothing."""
-    from regard.decoding import continuous_batch as module
+    from regard.decoding import requests as module
     from tests.decoding.test_search import Table, one
 
     config, steps = Beam(size=4, length_penalty=alpha), {}
