@@ -18,7 +18,7 @@ from regard.decoding import (
     Symbols,
 )
 from regard.decoding.context import ContextWindows
-from regard.decoding.continuous_batch import ContinuousBatch
+from regard.decoding.engine import ContinuousBatch
 from regard.decoding.logits_processors import (
     filtered_distribution,
     log_probabilities,

@@ -96,7 +96,7 @@ def test_a_server_and_a_recipe_take_names(shipped: Path, tmp_path: Path) -> None
 
 def test_list_and_show(shipped: Path, capsys: pytest.CaptureFixture[str]) -> None:
     list_models(as_json=True)
-    (row,) = json.loads(capsys.readouterr().out)
+    row = json.loads(capsys.readouterr().out)[0]  # behind it those of this checkout
     assert {key: row[key] for key in ("name", "title", "command", "terms", "noncommercial")} == {
         "name": "en-de", "title": "English to German", "command": "translate", "terms": "CC-BY 2.0 FR",
         "noncommercial": False,

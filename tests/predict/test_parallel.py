@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from regard import load
 from regard import recipe as recipes
 from regard.accel.int8.linear import Int8Linear
+from regard.cli.commands.options import EvaluationOptions
 from regard.cli.evaluate import evaluate
 from regard.cli.main import app
 from regard.cli.streams import check_stats, report_acceptance
@@ -191,7 +192,7 @@ def test_a_recipe_with_heads_and_a_search(tmp_path: Path, capsys: pytest.Capture
     keys["model"]["proposals"] = 2
     outcome = train_recipe(recipes.load_recipe(keys), tmp_path / "run", "cpu")
     assert outcome.results["valid"]["metrics"]["bleu"]
-    evaluate(tmp_path / "run", "valid", "cpu", True)
+    evaluate(EvaluationOptions(run=tmp_path / "run", device="cpu", as_json=True))
     told = capsys.readouterr()
     acceptance = json.loads(told.out)["acceptance"]
     assert acceptance["tokens"] > 0

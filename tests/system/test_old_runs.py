@@ -19,6 +19,7 @@ from tools.toy_runs import STEPS, losses, machine
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "runs"
 NAMES = sorted(path.name for path in FIXTURES.iterdir() if path.is_dir())
 TOLERANCE = 1e-5
+ROUNDED_ANEW = {"decoder_only"}  # compressed keys under a causal mask are computed without the mask since
 SAME = machine() == json.loads((FIXTURES / "machine.json").read_text(encoding="utf-8"))
 Weights = dict[str, torch.Tensor]
 
@@ -61,8 +62,9 @@ def test_an_old_run_loads_and_resumes_to_the_same_bits(old: Path) -> None:
     assert resumed.state.step == whole.state.step
     assert losses(old / "run")[: len(before)] == before  # it went on, and did not begin again
 
+    exact = SAME and old.name not in ROUNDED_ANEW
     for name in ("last/optimiser.safetensors", "last/model.safetensors", "model.safetensors"):
-        found = differences(load_file(old / "run" / name), load_file(old / "whole" / name), exact=SAME)
+        found = differences(load_file(old / "run" / name), load_file(old / "whole" / name), exact=exact)
         assert not found, f"resumed and uninterrupted differ in {name}: {'; '.join(found[:4])}"
     found = differences(load_file("final.safetensors"), load_file("whole/model.safetensors"), exact=False)
     assert not found, (

@@ -124,7 +124,7 @@ def test_the_loss_by_hand(folder: Path, output: str) -> None:
     body = cast(LanguageModelBody, model.body)
     for row, real, label in zip(batch.ids, batch.real, batch.classes, strict=True):  # one by one, without padding
         ids = row[real][None]
-        hidden = body.hidden(replace(batch, ids=ids, real=None))[0]  # [T, D]
+        hidden = body.hidden(replace(batch, ids=ids, real=None, segments=None))[0]  # [T, D]
         wanted = wanted + F.cross_entropy(model.output(hidden[-1]), label)
         tokens += [F.cross_entropy(body.output(h), n) for h, n in zip(hidden[:-1], ids[0, 1:], strict=True)]
     torch.testing.assert_close(loss, wanted + 0.5 * 5 * torch.stack(tokens).mean())

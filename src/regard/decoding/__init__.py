@@ -2,9 +2,8 @@
 
 from regard.decoding.beam import length_penalty
 from regard.decoding.config import Beam, Blockwise, DecodingConfig, Greedy, Sample, Speculative
-from regard.decoding.continuous_batch import ContinuousBatch
 from regard.decoding.contract import GenerationRequest, Generator, Hypothesis, StreamedToken, Symbols
-from regard.decoding.engine import Engine
+from regard.decoding.engine import ContinuousBatch, Engine
 from regard.decoding.ensemble import Ensemble
 from regard.decoding.parallel import Acceptance
 from regard.decoding.requests import RequestQueue, SearchSpec
