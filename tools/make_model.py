@@ -61,12 +61,16 @@ def make_model(
     print(export_run("safetensors", run, out, "", Storage(8, base, RANK)))
     shipped = _evaluate(out, device)
     taught = ["--teacher", str(teacher)] if teacher else []
-    results = {key: trained.results[key] for key in KEPT} | ({"commit": commit} if commit else {}) | {
-        "command": shlex.join(["python", "tools/make_model.py", name, *taught, *overrides]),
-        "valid": shipped,
-        "float32": trained.results["valid"]["metrics"],
-        "slice": slice_metrics(out),
-    }
+    results = (
+        {key: trained.results[key] for key in KEPT}
+        | ({"commit": commit} if commit else {})
+        | {
+            "command": shlex.join(["python", "tools/make_model.py", name, *taught, *overrides]),
+            "valid": shipped,
+            "float32": trained.results["valid"]["metrics"],
+            "slice": slice_metrics(out),
+        }
+    )
     (out / RESULTS).write_text(json.dumps(json_safe(results), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     write_manifest(out)
     write_card(out)
